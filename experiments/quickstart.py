@@ -1,0 +1,20 @@
+"""The first run."""
+
+from t2t_jax.config import Data, Experiment, Model, Optimizer, Training
+
+
+def get_config() -> Experiment:
+    return Experiment(
+        name="quickstart",
+        model=Model(num_layers=3, d_model=192, d_ff=768, num_heads=6, dropout=0.1),
+        data=Data(
+            source="embedded",
+            vocabulary_size=4000,
+            max_length=64,
+            source_tokens_per_batch=1024,
+            target_tokens_per_batch=1024,
+            max_shapes=10,
+        ),
+        optimizer=Optimizer(peak_learning_rate=2e-3, warmup_steps=500),
+        training=Training(num_steps=5000, log_every=50, checkpoint_every=200, keep_checkpoints=5, average_last=5),
+    )

@@ -1,0 +1,463 @@
+"""The settings of an experiment: frozen dataclasses, checked when they are built, with a strict JSON round trip.
+
+Names follow the paper where it has one. `None` means "derive it"; derived values are computed where they are used and
+never stored, so that a `dataclasses.replace` of one field can't leave another stale.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import importlib.util
+import json
+import re
+import sys
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from t2t_jax.errors import ConfigError, suggestion
+
+
+@dataclass(frozen=True)
+class Model:
+    """The architecture, section 3 of the paper. The defaults are the base model."""
+
+    num_layers: int = 6
+    """N, layers in the encoder and again in the decoder."""
+    d_model: int = 512
+    """Width of embeddings and of every sub-layer's output."""
+    d_ff: int = 2048
+    """Inner width of the position-wise feed-forward network."""
+    num_heads: int = 8
+    """h, parallel attention heads."""
+    d_k: int | None = None
+    """Width of queries and keys per head; None means d_model / num_heads."""
+    d_v: int | None = None
+    """Width of values per head; None means d_model / num_heads."""
+    dropout: float = 0.1
+    """P_drop, on every sub-layer's output and on the sums of embeddings and positions."""
+    attention_dropout: float = 0.0
+    """Dropout on the attention weights. The paper mentions it without a value; the first released code had 0."""
+    relu_dropout: float = 0.0
+    """Dropout on the feed-forward network's inner activations (later tensor2tensor versions: 0.1)."""
+    norm: Literal["post", "pre"] = "post"
+    """Layer normalisation after the residual sum (the paper) or before the sub-layer (later code)."""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """Position encodings: fixed sinusoids, or a learned table (Table 3, row E)."""
+    sinusoid_layout: Literal["interleaved", "concatenated"] = "interleaved"
+    """sin and cos interleaved (the paper) or all sines before all cosines (tensor2tensor)."""
+    max_positions: int = 1024
+    """Rows of the learned position table; sinusoids have no such limit."""
+    vocabulary_multiple: int = 128
+    """The embedding gets zero rows up to a multiple of this, whatever the mesh; they are masked and never counted."""
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+        _positive(self, "num_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "max_positions", "vocabulary_multiple")
+        _probability(self, "dropout", "attention_dropout", "relu_dropout")
+        if self.d_model % self.num_heads and (self.d_k is None or self.d_v is None):
+            raise ConfigError(
+                f"model: d_model={self.d_model} is not divisible by num_heads={self.num_heads}; "
+                "change one of them, or give both d_k and d_v."
+            )
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ConfigError(f"model: sinusoidal positions need an even d_model, not {self.d_model}.")
+
+    @property
+    def key_width(self) -> int:
+        """d_k, resolved."""
+        return self.d_model // self.num_heads if self.d_k is None else self.d_k
+
+    @property
+    def value_width(self) -> int:
+        """d_v, resolved."""
+        return self.d_model // self.num_heads if self.d_v is None else self.d_v
+
+    def padded_vocabulary(self, vocabulary_size: int) -> int:
+        """Rows of the embedding matrix: `vocabulary_size` rounded up to `vocabulary_multiple`."""
+        return -(-vocabulary_size // self.vocabulary_multiple) * self.vocabulary_multiple
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the text comes from and how it becomes batches, sections 5.1 and 5.2."""
+
+    source: Literal["embedded", "files", "tfds"] = "embedded"
+    """The corpus inside the package, local text files, or TensorFlow Datasets' WMT14."""
+    directory: str | None = None
+    """files: the folder of the text files. tfds: where archives and prepared records are kept (None: TFDS's own)."""
+    source_language: str = "en"
+    """Language translated from; the file name's ending for `files`."""
+    target_language: str = "de"
+    """Language translated to."""
+    train: str = "train"
+    """files: stem of train.en and train.de, or a TSV (train.tsv); either may be gzipped. tfds: the split's name."""
+    validation: str = "valid"
+    """Likewise, for the loss that is watched during training."""
+    test: str = "test"
+    """Likewise, for BLEU at the end."""
+    tokenizer: Literal["sentencepiece", "whitespace"] = "sentencepiece"
+    """BPE trained on the training text, or white space for text that was segmented elsewhere ('@@ ' is joined on output)."""
+    tokenizer_from: str | None = None
+    """A run directory or tokenizer file to reuse instead of training a tokenizer."""
+    vocabulary_size: int = 37_000
+    """Entries shared by both languages, special symbols included. whitespace: at most that many, the commonest."""
+    byte_fallback: bool = True
+    """sentencepiece: 256 entries spell characters that training never saw, so that any text survives the round trip."""
+    character_coverage: float = 1.0
+    """sentencepiece: share of the training text's characters that get entries of their own."""
+    max_length: int = 256
+    """Training pairs with a longer side (tokens, end of sentence included) are dropped and counted."""
+    source_tokens_per_batch: int = 25_000
+    """Cap on padded source positions in a global batch."""
+    target_tokens_per_batch: int = 25_000
+    """Cap on padded target positions in a global batch."""
+    max_shapes: int = 32
+    """Cap on the number of padded batch shapes, each of which is compiled once."""
+    store: str | None = None
+    """Folder of the tokenised corpus; None means RUN/data. Runs on the same data may share one."""
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+        _positive(self, "vocabulary_size", "source_tokens_per_batch", "target_tokens_per_batch", "max_shapes")
+        if self.max_length < 2:
+            raise ConfigError(f"data: max_length={self.max_length} leaves room for no token before the end of sentence.")
+        for budget in ("source_tokens_per_batch", "target_tokens_per_batch"):
+            if getattr(self, budget) < self.max_length:
+                raise ConfigError(
+                    f"data: {budget}={getattr(self, budget)} cannot hold one sentence of max_length={self.max_length}; "
+                    "raise the budget or lower max_length."
+                )
+        if self.source == "files" and self.directory is None:
+            raise ConfigError("data: source='files' needs a folder; give --data.directory DIR.")
+        if not 0.9 <= self.character_coverage <= 1:
+            raise ConfigError(f"data: character_coverage={self.character_coverage} must lie between 0.9 and 1.")
+        if self.source_language == self.target_language:
+            raise ConfigError(f"data: source_language and target_language are both {self.source_language!r}.")
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Adam with the warm-up, inverse-square-root schedule, section 5.3."""
+
+    learning_rate_factor: float | None = None
+    """lr = factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5). With neither this nor a peak, the paper's 1."""
+    peak_learning_rate: float | None = None
+    """The same curve, given by the rate it reaches at the end of the warm-up. One of the two."""
+    warmup_steps: int = 4000
+    """Steps of linear growth."""
+    beta1: float = 0.9
+    """Adam's decay of the first moment."""
+    beta2: float = 0.98
+    """Adam's decay of the second moment."""
+    epsilon: float = 1e-9
+    """Adam's epsilon."""
+    gradient_clip: float | None = None
+    """Scale gradients down to this global norm; None, the paper's, leaves them."""
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+        _positive(self, "learning_rate_factor", "peak_learning_rate", "warmup_steps", "epsilon", "gradient_clip")
+        _probability(self, "beta1", "beta2")
+        if self.learning_rate_factor is not None and self.peak_learning_rate is not None:
+            raise ConfigError(
+                f"optimizer: learning_rate_factor={self.learning_rate_factor} and peak_learning_rate="
+                f"{self.peak_learning_rate} both set the height of the schedule; set one of them to None."
+            )
+
+
+@dataclass(frozen=True)
+class Training:
+    """How long, from which seed, and what is kept, sections 5.2 to 5.4."""
+
+    num_steps: int = 100_000
+    """Optimizer steps."""
+    seed: int = 1
+    """Decides initial parameters, batches and dropout."""
+    label_smoothing: float = 0.1
+    """epsilon_ls, the share of the target distribution spread over the vocabulary."""
+    label_smoothing_mass: Literal["vocabulary", "others"] = "vocabulary"
+    """Spread over the whole vocabulary, the gold entry included (the paper), or over the others (tensor2tensor)."""
+    accumulation: int = 1
+    """Parts a global batch is computed in, one after another; the loss is that of the whole batch."""
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of matrix products; parameters, softmax, normalisation and loss stay in float32."""
+    log_every: int = 100
+    """Steps between lines of metrics.jsonl."""
+    checkpoint_every: int = 1500
+    """Steps (or epochs) between checkpoints; validation runs at each."""
+    checkpoint_unit: Literal["steps", "epochs"] = "steps"
+    """What checkpoint_every counts."""
+    keep_checkpoints: int = 5
+    """Newest checkpoints kept."""
+    average_last: int = 5
+    """Checkpoints averaged for evaluation; with fewer written, all of them."""
+    patience: int | None = None
+    """Stop after this many validations in a row without a better loss; None never stops early."""
+    deterministic: bool = False
+    """Ask GPUs for deterministic kernels; CPUs and TPUs are deterministic anyway."""
+    initialise_from: str | None = None
+    """A run whose averaged weights (and tokenizer) to start from."""
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+        counts = ("num_steps", "accumulation", "log_every", "checkpoint_every", "keep_checkpoints", "average_last")
+        _positive(self, *counts, "patience")
+        _probability(self, "label_smoothing")
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"training: seed={self.seed} must lie between 0 and 2^32 - 1.")
+        if self.average_last > self.keep_checkpoints:
+            raise ConfigError(
+                f"training: average_last={self.average_last} needs as many checkpoints, but keep_checkpoints="
+                f"{self.keep_checkpoints}; raise keep_checkpoints."
+            )
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Devices along each axis of the mesh; -1, on one axis at most, means all that are left."""
+
+    data: int = -1
+    """Rows of a batch are divided over this axis."""
+    fsdp: int = 1
+    """Rows too, and every parameter's widest dimension."""
+    tensor: int = 1
+    """Heads, feed-forward units and vocabulary."""
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+        sizes = dataclasses.asdict(self)
+        for name, size in sizes.items():
+            if size < 1 and size != -1:
+                raise ConfigError(f"mesh: {name}={size} must be at least 1, or -1 for all devices that are left.")
+        if list(sizes.values()).count(-1) > 1:
+            raise ConfigError(f"mesh: only one axis can be -1, not {[n for n, s in sizes.items() if s == -1]}.")
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Beam search, section 6.1."""
+
+    beam_size: int = 4
+    """Hypotheses kept; 1 is greedy search."""
+    alpha: float = 0.6
+    """Strength of the length penalty; 0 compares plain log-probabilities."""
+    length_penalty: Literal["gnmt", "length"] = "gnmt"
+    """Divide by ((5 + |Y|) / 6)^alpha (the paper) or by |Y|^alpha (fairseq, Marian)."""
+    extra_length: int = 50
+    """A translation has at most as many tokens as its source plus this."""
+    early_stopping: bool = True
+    """Stop a sentence as soon as no open hypothesis can still win; the result is the same, sooner."""
+    max_source_length: int = 1024
+    """Longer sources are cut to this many tokens, and said so."""
+    tokens_per_batch: int = 8192
+    """Cap on padded source positions times beam decoded at once."""
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+        _positive(self, "beam_size", "max_source_length", "tokens_per_batch")
+        if self.alpha < 0:
+            raise ConfigError(f"decoding: alpha={self.alpha} must not be negative.")
+        if self.extra_length < 0:
+            raise ConfigError(f"decoding: extra_length={self.extra_length} must not be negative.")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `train` scores at its end and `evaluate` by default."""
+
+    splits: tuple[Literal["validation", "test"], ...] = ("test",)
+    """Splits to translate."""
+    protocol: Literal["13a", "intl", "none"] = "13a"
+    """sacreBLEU's tokenisation: 13a for plain text, intl, or none for text that is tokenised already."""
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that decides a run."""
+
+    name: str = "experiment"
+    """Names the run directory, runs/NAME, when no --workdir is given."""
+    model: Model = field(default_factory=Model)
+    data: Data = field(default_factory=Data)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    training: Training = field(default_factory=Training)
+    mesh: Mesh = field(default_factory=Mesh)
+    decoding: Decoding = field(default_factory=Decoding)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+        if not re.fullmatch(r"[\w.-]+", self.name) or self.name.startswith("."):
+            raise ConfigError(f"name={self.name!r} must be letters, digits, '_', '-' and '.', since it names a folder.")
+        if self.model.positions == "learned" and self.model.max_positions < self.data.max_length:
+            raise ConfigError(
+                f"model: max_positions={self.model.max_positions} is shorter than data.max_length="
+                f"{self.data.max_length}; a learned table needs a row for every position."
+            )
+
+
+# What may differ between a run and its continuation: it does not change the parameters after a given step.
+# The corpus may move: its content is compared by hash, not by place.
+NOT_TRAJECTORY = frozenset(
+    {"name", "mesh", "decoding", "evaluation", "data.directory", "data.store", "data.tokenizer_from", "training.patience"}
+    | {f"training.{name}" for name in ("num_steps", "log_every", "deterministic")}
+    | {f"training.{name}" for name in ("checkpoint_every", "checkpoint_unit", "keep_checkpoints", "average_last")}
+)
+
+
+def to_json(config: Experiment) -> str:
+    """The config as indented JSON; `from_json` gives an equal one back."""
+    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
+
+
+def from_json(text: str) -> Experiment:
+    """Parse `to_json`'s output.
+
+    Raises:
+      ConfigError: not JSON, an unknown field (the nearest one is named), a value of the wrong type or range.
+    """
+    try:
+        tree = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"The config is not valid JSON: {error}.") from None
+    return _from_tree(Experiment, tree, "")
+
+
+def flatten(config: Experiment) -> dict[str, Any]:
+    """{'name': ..., 'model.num_layers': ..., ...} in the order of the fields."""
+    flat: dict[str, Any] = {}
+    for name, value in dataclasses.asdict(config).items():
+        flat.update({f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value})
+    return flat
+
+
+def trajectory(config: Experiment) -> dict[str, Any]:
+    """The flattened fields that decide the parameters after every step."""
+    return {
+        path: value
+        for path, value in flatten(config).items()
+        if path not in NOT_TRAJECTORY and path.split(".")[0] not in NOT_TRAJECTORY
+    }
+
+
+def config_hash(config: Experiment) -> str:
+    """Twelve hexadecimal digits that name the trajectory; equal for two runs that differ in mesh, length or logging."""
+    canonical = json.dumps(trajectory(config), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def load_experiment(path: str | Path) -> Experiment:
+    """Run the experiment file at `path` and return what its `get_config()` returns.
+
+    Raises:
+      ConfigError: no such file, no `get_config`, or a config that does not validate.
+    """
+    path = Path(path)
+    if not path.is_file():
+        near = suggestion(path.name, [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else [])
+        raise ConfigError(f"There is no experiment file {str(path)!r}.{near}")
+    spec = importlib.util.spec_from_file_location(f"experiment_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{str(path)!r} is not a Python file; an experiment file ends in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+        get_config = getattr(module, "get_config", None)
+        if get_config is None:
+            raise ConfigError(f"{str(path)!r} defines no get_config().")
+        config = get_config()
+    except SyntaxError as error:
+        raise ConfigError(f"{str(path)!r}, line {error.lineno}: {error.msg}.") from None
+    except TypeError as error:
+        raise _name_nearest_field(path, error) from error
+    if not isinstance(config, Experiment):
+        raise ConfigError(f"get_config() in {str(path)!r} must return a t2t_jax.config.Experiment, not {config!r:.80}.")
+    return config
+
+
+def _name_nearest_field(path: Path, error: TypeError) -> Exception:
+    """A dataclass's complaint about an unknown argument, made into one that names the nearest field."""
+    match = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    if not match or match[1] not in globals():
+        return error
+    known = [f.name for f in dataclasses.fields(globals()[match[1]])]
+    return ConfigError(f"{str(path)!r}: {match[1]} has no field {match[2]!r}.{suggestion(match[2], known)}")
+
+
+def _from_tree(cls: type, tree: Any, path: str) -> Any:
+    if not isinstance(tree, dict):
+        raise ConfigError(f"The config's {path or 'top level'} must be an object, not {tree!r:.80}.")
+    hints = _hints(cls)
+    arguments = {}
+    for name, value in tree.items():
+        if name not in hints:
+            raise ConfigError(f"The config has an unknown field {path + name!r}.{suggestion(name, hints)}")
+        if dataclasses.is_dataclass(hints[name]):
+            value = _from_tree(typing.cast(type, hints[name]), value, f"{path}{name}.")
+        elif isinstance(value, list):
+            value = tuple(value)
+        arguments[name] = value
+    return cls(**arguments)
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _check_types(config: Any) -> None:
+    room = type(config).__name__.lower()
+    for name, hint in _hints(type(config)).items():
+        value = getattr(config, name)
+        if not _is_a(value, hint):
+            raise ConfigError(f"{room}: {name}={value!r} must be {_describe(hint)}.")
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return value in arguments and type(value) in {type(a) for a in arguments}
+    if origin in (types.UnionType, typing.Union):
+        return any(_is_a(value, a) for a in arguments)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_is_a(v, arguments[0]) for v in value)
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _describe(hint: Any) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return " or ".join(repr(a) for a in arguments)
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(_describe(a) for a in arguments)
+    if origin is tuple:
+        return f"a tuple of {_describe(arguments[0])}"
+    names = {int: "an integer", float: "a number", str: "a string", bool: "True or False", type(None): "None"}
+    return names.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def _positive(config: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and not value > 0:
+            raise ConfigError(f"{type(config).__name__.lower()}: {name}={value} must be greater than 0.")
+
+
+def _probability(config: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if not 0 <= value < 1:
+            raise ConfigError(f"{type(config).__name__.lower()}: {name}={value} must be at least 0 and below 1.")

@@ -1,0 +1,153 @@
+"""Where sentence pairs come from: the corpus inside the package, local text files, or TensorFlow Datasets.
+
+A source yields pairs of lines and says what they were read from; it neither cleans nor tokenises.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Literal, Protocol, cast
+
+from t2t_jax import config
+from t2t_jax.errors import DataError, suggestion
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+EMBEDDED_DIRECTORY = Path(__file__).parent / "embedded"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+# A side is None where its bytes are not valid UTF-8; what to do about it is the reader's decision.
+Pair = tuple[str | None, str | None]
+
+
+class Source(Protocol):
+    """Sentence pairs of three splits."""
+
+    def pairs(self, split: Split) -> Iterator[Pair]:
+        """The split's pairs in order, without line ends.
+
+        Raises:
+          DataError: the text is missing, damaged or not parallel.
+        """
+        ...
+
+    def fingerprint(self, split: Split) -> dict[str, str]:
+        """SHA-256 (hexadecimal) of each piece the split is read from, by name; equal exactly when the text is."""
+        ...
+
+
+def open_source(data: config.Data) -> Source:
+    """The source that `data.source` names."""
+    if data.source == "tfds":
+        from t2t_jax.data.tfds_source import TfdsSource  # only here: importing TFDS takes a second
+
+        return TfdsSource(data)
+    if data.source == "embedded":
+        if {data.source_language, data.target_language} != {"en", "de"}:
+            raise DataError(
+                f"The embedded corpus is English and German, not {data.source_language} and {data.target_language}."
+            )
+        stems: dict[Split, str] = {"train": "train", "validation": "valid", "test": "test"}
+        return TextFiles(EMBEDDED_DIRECTORY, stems, data.source_language, data.target_language)
+    stems = {"train": data.train, "validation": data.validation, "test": data.test}
+    return TextFiles(Path(cast(str, data.directory)), stems, data.source_language, data.target_language)
+
+
+class TextFiles:
+    """A folder with `STEM.en` and `STEM.de`, or one tab-separated `STEM.tsv`, per split; each plain or gzipped."""
+
+    def __init__(self, directory: Path, stems: dict[Split, str], source_language: str, target_language: str):
+        if not directory.is_dir():
+            raise DataError(f"There is no folder {str(directory)!r}; give the folder of the text files as --data.directory.")
+        self.directory, self.stems = directory, stems
+        self.languages = (source_language, target_language)
+
+    def files(self, split: Split) -> tuple[Path, ...]:
+        """The split's two text files, or its one TSV."""
+        stem = self.stems[split]
+        table = self._find(stem.removesuffix(".gz").removesuffix(".tsv") + ".tsv")
+        if table is not None:
+            return (table,)
+        found = []
+        for language in self.languages:
+            name = f"{stem}.{language}"
+            path = self._find(name)
+            if path is None:
+                near = suggestion(name, [p.name for p in self.directory.iterdir()])
+                raise DataError(f"{split} text: {str(self.directory)!r} has neither {name} nor {name}.gz.{near}")
+            found.append(path)
+        return tuple(found)
+
+    def fingerprint(self, split: Split) -> dict[str, str]:
+        return {path.name: sha256(path) for path in self.files(split)}
+
+    def pairs(self, split: Split) -> Iterator[Pair]:
+        files = self.files(split)
+        if len(files) == 1:
+            yield from _table_rows(files[0])
+            return
+        source, target = (read_lines(path) for path in files)
+        count = 0
+        while True:
+            left, right = next(source, None), next(target, None)
+            if left is None or right is None:
+                break
+            count += 1
+            yield _decode(left), _decode(right)
+        counts = [count + (line is not None) + sum(1 for _ in rest) for line, rest in ((left, source), (right, target))]
+        if counts[0] != counts[1]:
+            raise DataError(
+                f"{split} text: {files[0].name} has {counts[0]:,} lines but {files[1].name} has {counts[1]:,}; "
+                "line n of one must translate line n of the other."
+            )
+
+    def _find(self, name: str) -> Path | None:
+        candidates = (self.directory / name, self.directory / f"{name}.gz")
+        return next((path for path in candidates if path.is_file()), None)
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """Lines of a plain or gzipped file, without line ends.
+
+    Only LF and CRLF end a line: U+0085, U+2028 and their like are characters of the text. A byte-order mark is dropped.
+    """
+    opened = cast(IO[bytes], gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb"))
+    try:
+        with opened as file:
+            for number, line in enumerate(file):
+                if number == 0:
+                    line = line.removeprefix(BYTE_ORDER_MARK)
+                yield line.removesuffix(b"\n").removesuffix(b"\r")
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{str(path)!r} is damaged: {error}. Copy it again.") from None
+    except OSError as error:
+        raise DataError(f"{str(path)!r} cannot be read: {error.strerror or error}.") from None
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file's bytes."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{str(path)!r} cannot be read: {error.strerror or error}.") from None
+
+
+def _table_rows(path: Path) -> Iterator[Pair]:
+    for number, line in enumerate(read_lines(path), start=1):
+        cells = line.split(b"\t")
+        if len(cells) < 2:
+            raise DataError(f"{path.name}, line {number}: one column; a TSV needs source and target, tab-separated.")
+        yield _decode(cells[0]), _decode(cells[1])
+
+
+def _decode(line: bytes) -> str | None:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,32 @@
+"""Errors a person can act on. `launch.py` prints them without a traceback and exits with status 2."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """The request, the configuration or the data cannot work; the message says what is wrong and what to do."""
+
+
+class ConfigError(UserError, ValueError):
+    """A setting that cannot work; the message names the field, its value and the remedy."""
+
+
+class DataError(UserError):
+    """Text, files or a store that cannot be used; the message names the place."""
+
+
+class RunError(UserError):
+    """A run directory that cannot be used for what was asked."""
+
+
+class NonFiniteLoss(Exception):
+    """Training met a NaN or an infinity. Not the user's mistake, so it is not a `UserError`: exit status 1."""
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """' Did you mean X?' for the nearest of `known`, or an empty string when nothing is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,78 @@
+"""Scaled dot-product and multi-head attention, section 3.2."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+# Large enough that exp() of it is 0, finite so that a row with nothing to attend to gives numbers instead of NaN.
+MASKED = -1e9
+
+
+def scaled_dot_product_attention(
+    queries: jax.Array,
+    keys: jax.Array,
+    mask: jax.Array,
+) -> jax.Array:
+    """The weights softmax(Q K^T / sqrt(d_k)) of equation 1, in float32.
+
+    Args:
+      queries: [B, Q, H, K].
+      keys: [B, S, H, K].
+      mask: [B or 1, 1, Q or 1, S], True where a query may attend.
+
+    Returns:
+      [B, H, Q, S]; each row sums to 1.
+    """
+    scale = queries.shape[-1] ** -0.5
+    scores = jnp.einsum("bqhk,bshk->bhqs", queries * scale, keys, preferred_element_type=jnp.float32)
+    return jax.nn.softmax(jnp.where(mask, scores, MASKED), axis=-1)
+
+
+class MultiHeadAttention(nn.Module):
+    """h heads in parallel, each with its own projections, joined by an output projection (section 3.2.2). No biases."""
+
+    d_model: int
+    num_heads: int
+    d_k: int
+    d_v: int
+    dropout: float
+    dtype: jnp.dtype
+
+    def setup(self) -> None:
+        split = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform", in_axis=0, out_axis=(1, 2))
+        join = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform", in_axis=(0, 1), out_axis=2)
+        heads = nn.with_logical_partitioning(split, ("embed", "heads", "kv"))
+        query_shape, value_shape = (
+            (self.d_model, self.num_heads, self.d_k),
+            (self.d_model, self.num_heads, self.d_v),
+        )
+        self.query = self.param("query", heads, query_shape)
+        self.key = self.param("key", heads, query_shape)
+        self.value = self.param("value", heads, value_shape)
+        self.output = self.param(
+            "output",
+            nn.with_logical_partitioning(join, ("heads", "kv", "embed")),
+            (self.num_heads, self.d_v, self.d_model),
+        )
+        self.weight_dropout = nn.Dropout(self.dropout)
+
+    def keys_values(self, memory: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Project what is attended to: [B, S, D] to keys [B, S, H, K] and values [B, S, H, V]."""
+        memory = memory.astype(self.dtype)
+        return (
+            jnp.einsum("bsd,dhk->bshk", memory, self.key.astype(self.dtype)),
+            jnp.einsum("bsd,dhv->bshv", memory, self.value.astype(self.dtype)),
+        )
+
+    def __call__(
+        self, x: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array, *, deterministic: bool
+    ) -> jax.Array:
+        """Attend from x [B, Q, D] over keys [B, S, H, K] and values [B, S, H, V]; returns [B, Q, D]."""
+        queries = jnp.einsum("bqd,dhk->bqhk", x.astype(self.dtype), self.query.astype(self.dtype))
+        weights = scaled_dot_product_attention(queries, keys, mask)
+        self.sow("intermediates", "weights", weights)
+        weights = self.weight_dropout(weights.astype(self.dtype), deterministic=deterministic)
+        heads = jnp.einsum("bhqs,bshv->bqhv", weights, values)
+        return jnp.einsum("bqhv,hvd->bqd", heads, self.output.astype(self.dtype))

@@ -1,0 +1,121 @@
+"""The whole model, section 3: embeddings, encoder, decoder and the tied projection to the vocabulary."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from t2t_jax import config
+from t2t_jax.model.attention import MASKED
+from t2t_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache, LayerNorm
+from t2t_jax.model.positions import Positions
+from t2t_jax.symbols import BOS_ID, PAD_ID
+
+
+class Cache(NamedTuple):
+    """What a decoding step reads: per layer the past's keys and values, and those of the encoder's output."""
+
+    layers: tuple[LayerCache, ...]
+    memory: tuple[tuple[jax.Array, jax.Array], ...]  # per layer [B, S, H, K] and [B, S, H, V]
+    memory_mask: jax.Array  # [B, 1, 1, S]
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder over one shared vocabulary; padding is id 0 everywhere and never attended to.
+
+    Use it through `init` and `apply`: `apply(variables, source, target, deterministic=True)` gives logits. Dropout, when
+    not deterministic, draws from the rng collection "dropout".
+    """
+
+    config: config.Model
+    vocabulary_size: int
+    dtype: jnp.dtype = jnp.float32  # type: ignore[assignment]
+
+    def setup(self) -> None:
+        self.embedding = self.param(
+            "embedding",
+            nn.with_logical_partitioning(self._initial_embedding, ("vocabulary", "embed")),
+            (self.config.padded_vocabulary(self.vocabulary_size), self.config.d_model),
+        )
+        self.positions = Positions(self.config)
+        self.encoder = [EncoderLayer(self.config, self.dtype) for _ in range(self.config.num_layers)]
+        self.decoder = [DecoderLayer(self.config, self.dtype) for _ in range(self.config.num_layers)]
+        self.embedding_dropout = nn.Dropout(self.config.dropout)
+        if self.config.norm == "pre":  # nothing has normalised a pre-norm stack's last sum
+            self.encoder_norm, self.decoder_norm = LayerNorm(self.dtype), LayerNorm(self.dtype)
+
+    def __call__(self, source: jax.Array, target: jax.Array, *, deterministic: bool) -> jax.Array:
+        """Teacher forcing: logits [B, T, Z] for each token of target [B, T] given source [B, S] and the tokens before it."""
+        memory = self.encode(source, deterministic=deterministic)
+        return self.decode(memory, source != PAD_ID, shift_right(target), deterministic=deterministic)
+
+    def encode(self, source: jax.Array, *, deterministic: bool) -> jax.Array:
+        """Token ids [B, S] to the encoder's output [B, S, D]."""
+        mask = (source != PAD_ID)[:, None, None, :]
+        x = self._embed(source, self.positions(source.shape[1]), deterministic)
+        for layer in self.encoder:
+            x = layer(x, mask, deterministic=deterministic)
+        return self.encoder_norm(x) if self.config.norm == "pre" else x
+
+    def decode(self, memory: jax.Array, real: jax.Array, inputs: jax.Array, *, deterministic: bool) -> jax.Array:
+        """Encoder output [B, S, D], its real positions [B, S] and decoder inputs [B, T] to logits [B, T, Z]."""
+        length = inputs.shape[1]
+        causal = jnp.tril(jnp.ones((length, length), bool))[None, None]
+        x = self._embed(inputs, self.positions(length), deterministic)
+        for layer in self.decoder:
+            keys_values = layer.memory_keys_values(memory)
+            x = layer(x, causal, keys_values, real[:, None, None, :], deterministic=deterministic)
+        return self._logits(x)
+
+    def start_cache(self, memory: jax.Array, real: jax.Array, beam: int, length: int) -> Cache:
+        """An empty cache for `beam` hypotheses a row and `length` positions over the encoder's output [B, S, D]."""
+        rows, heads = memory.shape[0], self.config.num_heads
+        empty = LayerCache(
+            jnp.zeros((rows, beam, length, heads, self.config.key_width), self.dtype),
+            jnp.zeros((rows, beam, length, heads, self.config.value_width), self.dtype),
+        )
+        keys_values = tuple(layer.memory_keys_values(memory) for layer in self.decoder)
+        return Cache((empty,) * self.config.num_layers, keys_values, real[:, None, None, :])
+
+    def decode_step(self, tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
+        """Input tokens [B, W] of position `index` to the logits [B, W, Z] of what follows, and the cache with them in."""
+        length = cache.layers[0].keys.shape[2]
+        position = jax.lax.dynamic_slice_in_dim(self.positions(length), index, 1)
+        x = self._embed(tokens, position, deterministic=True)
+        layers = []
+        for layer, layer_cache, keys_values in zip(self.decoder, cache.layers, cache.memory, strict=True):
+            x, grown = layer.step(x, index, layer_cache, keys_values, cache.memory_mask)
+            layers.append(grown)
+        return self._logits(x), cache._replace(layers=tuple(layers))
+
+    def _initial_embedding(self, key: jax.Array, shape: tuple[int, int], dtype: jnp.dtype = jnp.float32) -> jax.Array:  # type: ignore[assignment]
+        table = nn.initializers.normal(self.config.d_model**-0.5)(key, shape, dtype)
+        return jnp.where(jnp.arange(shape[0])[:, None] < self.vocabulary_size, table, 0)
+
+    def _embed(self, tokens: jax.Array, positions: jax.Array, deterministic: bool) -> jax.Array:
+        """Section 3.4: embeddings times sqrt(d_model), plus positions, with dropout on the sum."""
+        x = jnp.asarray(self.embedding)[tokens] * self.config.d_model**0.5 + positions
+        x = self.embedding_dropout(x.astype(self.dtype), deterministic=deterministic)
+        return nn.with_logical_constraint(x, ("batch", "length", "activation"))
+
+    def _logits(self, x: jax.Array) -> jax.Array:
+        """The pre-softmax projection by the embedding matrix; the vocabulary's filling rows are masked."""
+        if self.config.norm == "pre":
+            x = self.decoder_norm(x)
+        table = jnp.asarray(self.embedding, self.dtype)
+        logits = jnp.einsum("btd,zd->btz", x, table, preferred_element_type=jnp.float32)
+        logits = nn.with_logical_constraint(logits, ("batch", "length", "vocabulary"))
+        return jnp.where(jnp.arange(table.shape[0]) < self.vocabulary_size, logits, MASKED)
+
+
+def shift_right(target: jax.Array) -> jax.Array:
+    """Decoder inputs: the target [B, T] delayed by one position behind a begin-of-sentence token."""
+    return jnp.concatenate([jnp.full_like(target[:, :1], BOS_ID), target[:, :-1]], axis=1)
+
+
+def build(model: config.Model, vocabulary_size: int, compute_dtype: str = "float32") -> Transformer:
+    """The module for a config; `compute_dtype` as in `config.Training`."""
+    return Transformer(model, vocabulary_size, jnp.dtype(compute_dtype))

@@ -1,0 +1,70 @@
+"""A run directory: what it is made of, and whether it may be continued or used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from t2t_jax import config
+from t2t_jax.data.store import Store, write_atomically
+from t2t_jax.errors import ConfigError, RunError
+
+CONFIG, METRICS, REPORT, PAGE = "config.json", "metrics.jsonl", "report.json", "report.html"
+
+
+def create_or_continue(run: Path, experiment: config.Experiment) -> None:
+    """Make `run` the directory of `experiment`, or check that it already is.
+
+    What does not change the trajectory (mesh, num_steps, logging, …) may differ and is taken from `experiment`.
+
+    Raises:
+      RunError: the directory cannot be written, or belongs to a run whose trajectory differs; every difference is named.
+    """
+    if (run / CONFIG).exists():
+        refuse_differences(run, load_config(run), experiment)
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        write_atomically(run / CONFIG, config.to_json(experiment))
+    except OSError as error:
+        raise RunError(f"The run directory {str(run)!r} cannot be written: {error.strerror or error}.") from None
+
+
+def refuse_differences(run: Path, before: config.Experiment, now: config.Experiment) -> None:
+    """Raise `RunError` if the two would train differently."""
+    old, new = config.trajectory(before), config.trajectory(now)
+    differences = [f"{path}={old.get(path)!r} there, {new[path]!r} now" for path in new if old.get(path) != new[path]]
+    if differences:
+        raise RunError(
+            f"{str(run)!r} was made with other settings ({'; '.join(differences)}). Use those, or another --workdir."
+        )
+
+
+def load_config(run: Path) -> config.Experiment:
+    """The experiment a run directory belongs to.
+
+    Raises:
+      RunError: not a run directory, or its config cannot be read.
+    """
+    path = run / CONFIG
+    if not path.is_file():
+        what = "is not a run directory: it has no config.json" if run.is_dir() else "does not exist"
+        raise RunError(f"{str(run)!r} {what}.")
+    try:
+        return config.from_json(path.read_text(encoding="utf-8"))
+    except (ConfigError, OSError, UnicodeDecodeError) as error:
+        raise RunError(f"{str(path)!r} cannot be used: {error}") from None
+
+
+def adopt_data(run: Path, store: Store) -> None:
+    """Record the prepared data in the run, or check that it is still the same.
+
+    Raises:
+      RunError: the run was trained on other data.
+    """
+    path = run / "data.json"
+    if path.is_file() and (run / "checkpoints").is_dir():
+        before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if before["made_from"] != store.manifest["made_from"]:
+            raise RunError(f"The text or tokenizer behind {str(run)!r} has changed; restore it, or use another --workdir.")
+    store.copy_to_run(run)

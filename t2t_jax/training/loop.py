@@ -1,0 +1,246 @@
+"""The training loop: data, state, compiled steps, and what happens between two steps."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from rich.progress import TextColumn
+
+from t2t_jax import config, model, progress, run_directory
+from t2t_jax.data import pipeline, store
+from t2t_jax.data.batching import Plan, Shape
+from t2t_jax.data.pipeline import Batch
+from t2t_jax.errors import NonFiniteLoss, RunError
+from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.memory import keep_freed_memory
+from t2t_jax.parallel.precompile import Precompiled
+from t2t_jax.training import checkpoints, optimizer, state, step
+from t2t_jax.training.checkpoints import Checkpoints, Progress
+from t2t_jax.training.interruption import StopRequests
+from t2t_jax.training.metrics import Entry, MetricsWriter
+from t2t_jax.training.state import TrainState
+from t2t_jax.training.validation import HeldOut, abstract_batch
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a call of `train` ended."""
+
+    step: int
+    finished: bool
+    """False when a signal asked it to stop; the same command goes on from the saved checkpoint."""
+
+
+def prepare(experiment: config.Experiment, run: Path) -> store.Store:
+    """Make or continue the run directory and prepare its data; a run that starts from another takes its tokenizer too."""
+    run_directory.create_or_continue(run, experiment)
+    data = experiment.data
+    if data.tokenizer_from is None and experiment.training.initialise_from is not None:
+        data = dataclasses.replace(data, tokenizer_from=experiment.training.initialise_from)
+    prepared = store.prepare(data, run)
+    run_directory.adopt_data(run, prepared)
+    return prepared
+
+
+def train(experiment: config.Experiment, run: Path) -> Outcome:
+    """Train `experiment` in the directory `run`, from its newest checkpoint if it has one.
+
+    Raises:
+      UserError: the settings, the data or the directory cannot work.
+      NonFiniteLoss: a loss was NaN or infinite; names the step, the batch and the last good checkpoint.
+    """
+    keep_freed_memory()
+    training = experiment.training
+    mesh = meshes.make_mesh(experiment.mesh)
+    prepared = prepare(experiment, run)
+    corpus = prepared.corpus()
+    plan = pipeline.plan_for(experiment.data, corpus, training.seed)
+
+    transformer = model.build(experiment.model, prepared.tokenizer.size, training.compute_dtype)
+    adam = optimizer.make_optimizer(experiment.optimizer, experiment.model.d_model)
+    learning_rate = optimizer.schedule(experiment.optimizer, experiment.model.d_model)
+    abstract, _ = state.abstract_state(transformer, adam, mesh)
+    interval = training.checkpoint_every * (plan.batches_per_epoch if training.checkpoint_unit == "epochs" else 1)
+
+    with contextlib.ExitStack() as stack:
+        saved = stack.enter_context(Checkpoints(run, training.keep_checkpoints))
+        start = saved.steps[-1] if saved.steps else 0
+        parts = meshes.row_parts(mesh) * training.accumulation
+        steps = compile_steps(experiment, transformer, plan, mesh, abstract, first=plan.slot(start).shape)
+        stack.callback(steps.close)
+        held_out = HeldOut(
+            *store.evaluation_text(run, "validation"), prepared.tokenizer, transformer, experiment, mesh, abstract.params
+        )
+        stack.callback(held_out.close)
+        if start:
+            train_state, seen = saved.restore(start, abstract)
+        else:
+            train_state, seen = initial_state(experiment, transformer, mesh, abstract), Progress()
+        announce(experiment, transformer, abstract, plan, mesh, start)
+
+        writer = stack.enter_context(MetricsWriter(run, start))
+        requests = stack.enter_context(StopRequests())
+        bar = stack.enter_context(progress.bar(TextColumn("{task.fields[status]}")))
+        task = bar.add_task("training", total=training.num_steps, completed=start, status="compiling the first step")
+
+        k, pending, clock = start, [], time.perf_counter()
+        stopped_early = training.patience is not None and seen.stale >= training.patience
+        stop_at = start if stopped_early else training.num_steps
+        for batch in pipeline.batches(corpus, plan, start, stop_at):
+            executable = steps[Shape(batch.source.shape[1], batch.target.shape[1], batch.source.shape[0])]
+            train_state, metrics = executable(train_state, Batch(*(meshes.place(a, mesh, parts) for a in batch)))
+            pending.append(metrics)
+            k += 1
+            bar.update(task, completed=k)
+
+            last = k == training.num_steps or requests.received is not None
+            checkpoint = k % interval == 0 or last
+            if not checkpoint and k % training.log_every:
+                continue
+            entry = summarise(pending, k, saved)
+            seconds, pending = time.perf_counter() - clock, []
+            entry |= {
+                "epoch": k / plan.batches_per_epoch,
+                "learning_rate": float(learning_rate(k - 1)),
+                "tokens_per_second": entry["target_tokens"] / seconds,
+            }
+            status = f"loss {entry['loss']:.3f}  {entry['tokens_per_second']:,.0f} tokens/s"
+            bar.update(task, status=status)
+            if checkpoint:
+                held = held_out.loss(train_state.params)
+                seen = seen.after(held.plain)
+                saved.save(k, train_state, seen)
+                entry |= {"validation_loss": held.plain, "validation_perplexity": held.perplexity}
+                status += f"  validation perplexity {held.perplexity:.2f}"
+            writer.write(entry)
+            if checkpoint or not bar.live.console.is_terminal:
+                progress.say(f"step {k:,}/{training.num_steps:,}  {status}")
+            if requests.received is not None and k < training.num_steps:
+                saved.wait()
+                progress.say(f"Stopped by {requests.received.name} at step {k:,} with a checkpoint; the same command goes on.")
+                return Outcome(k, finished=False)
+            if checkpoint and training.patience is not None and seen.stale >= training.patience:
+                progress.say(f"Stopping at step {k:,}: no better validation loss in {seen.stale} validations.")
+                break
+            clock = time.perf_counter()
+
+        saved.wait()
+        average(saved, run, training.average_last)
+    return Outcome(k, finished=True)
+
+
+def compile_steps(
+    experiment: config.Experiment,
+    transformer: model.Transformer,
+    plan: Plan,
+    mesh: Mesh,
+    abstract: TrainState,
+    first: Shape,
+) -> Precompiled[Shape]:
+    """The training step for each of the plan's shapes: `first` first, then the commonest."""
+    training = experiment.training
+    adam = optimizer.make_optimizer(experiment.optimizer, experiment.model.d_model)
+    jitted = jax.jit(
+        step.make_train_step(transformer, adam, training),
+        donate_argnums=0,
+        out_shardings=(jax.tree.map(lambda leaf: leaf.sharding, abstract), None),
+    )
+    # Only GPUs have kernels that add in whatever order they finish.
+    ordered = training.deterministic and mesh.devices.flat[0].platform == "gpu"
+    options = {"xla_gpu_deterministic_ops": True} if ordered else None
+    parts = meshes.row_parts(mesh) * training.accumulation
+
+    def compile_one(shape: Shape) -> jax.stages.Compiled:
+        with meshes.rules(mesh):
+            return jitted.lower(abstract, abstract_batch(shape, mesh, parts)).compile(compiler_options=options)
+
+    used = [(shape != first, -count, shape) for shape, count in zip(plan.shapes, plan.batches_per_shape, strict=True) if count]
+    return Precompiled(compile_one, [shape for *_, shape in sorted(used)])
+
+
+def initial_state(
+    experiment: config.Experiment, transformer: model.Transformer, mesh: Mesh, abstract: TrainState
+) -> TrainState:
+    """Fresh parameters, or the averaged ones of `training.initialise_from` with a fresh optimizer.
+
+    Raises:
+      RunError: the other run's parameters have other shapes.
+    """
+    adam = optimizer.make_optimizer(experiment.optimizer, experiment.model.d_model)
+    fresh = state.init_state(transformer, adam, mesh, experiment.training.seed)
+    if experiment.training.initialise_from is None:
+        return fresh
+    other = Path(experiment.training.initialise_from)
+    settings = run_directory.load_config(other)
+    params, steps = checkpoints.load_averaged(other, settings.training.average_last)
+    theirs, ours = (jax.tree.map(np.shape, tree) for tree in (params, fresh.params))
+    if theirs != ours:
+        raise RunError(
+            f"training: initialise_from={str(other)!r} has other parameter shapes than this experiment; "
+            "the two need the same model settings and tokenizer."
+        )
+    progress.say(f"Starting from the average of steps {', '.join(map(str, steps))} of {other}.")
+    return fresh._replace(params=jax.tree.map(lambda p, like: jax.device_put(p, like.sharding), params, abstract.params))
+
+
+def announce(
+    experiment: config.Experiment,
+    transformer: model.Transformer,
+    abstract: TrainState,
+    plan: Plan,
+    mesh: Mesh,
+    start: int,
+) -> None:
+    """Say what is about to run."""
+    count = state.count_parameters(abstract.params, transformer)
+    devices = ", ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
+    progress.say(
+        f"{experiment.name}: {count:,} parameters, {plan.batches_per_epoch:,} batches an epoch, mesh {devices} on "
+        f"{mesh.size} {mesh.devices.flat[0].platform} device{'s' * (mesh.size != 1)}"
+    )
+    progress.say(f"{len(plan.shapes)} batch shapes, rows x (source+target): {' '.join(map(str, plan.shapes))}")
+    if start:
+        progress.say(f"Going on from the checkpoint of step {start:,}.")
+
+
+def summarise(pending: list[step.StepMetrics], k: int, saved: Checkpoints) -> Entry:
+    """The last steps' metrics in one transfer: token-weighted loss, perplexity, gradient norm of step `k`.
+
+    Raises:
+      NonFiniteLoss: at the first step whose loss or gradient is not finite.
+    """
+    fetched = jax.device_get(pending)
+    for number, metrics in enumerate(fetched, start=k - len(fetched) + 1):
+        value = metrics.loss.smoothed / max(metrics.loss.tokens, 1)
+        if not (math.isfinite(value) and math.isfinite(metrics.gradient_norm)):
+            saved.wait()
+            good = f"the last good checkpoint is step {saved.steps[-1]:,}" if saved.steps else "there is no checkpoint yet"
+            raise NonFiniteLoss(
+                f"Step {number:,} (batch {number - 1:,} of the plan) gave loss {value} and gradient norm "
+                f"{metrics.gradient_norm}; {good}. A lower learning rate, a longer warm-up or "
+                "--optimizer.gradient-clip usually helps."
+            )
+    tokens = sum(int(metrics.loss.tokens) for metrics in fetched)
+    return {
+        "step": k,
+        "loss": sum(float(metrics.loss.smoothed) for metrics in fetched) / tokens,
+        "perplexity": math.exp(min(sum(float(metrics.loss.plain) for metrics in fetched) / tokens, 700.0)),
+        "gradient_norm": float(fetched[-1].gradient_norm),
+        "target_tokens": tokens,
+    }
+
+
+def average(saved: Checkpoints, run: Path, last: int) -> None:
+    """Average the last checkpoints' parameters into the run directory (section 6.1)."""
+    params, steps = checkpoints.average(saved, last)
+    checkpoints.save_averaged(run, params, steps)
+    fewer = f" (average_last={last}, but no more were written)" if len(steps) < last else ""
+    progress.say(f"Averaged the checkpoints of steps {', '.join(map(str, steps))}{fewer}.")

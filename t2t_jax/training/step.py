@@ -1,0 +1,80 @@
+"""One optimizer step, and one evaluation of the loss: pure functions for `jax.jit`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from t2t_jax import config
+from t2t_jax.data.pipeline import Batch
+from t2t_jax.model import Transformer
+from t2t_jax.symbols import PAD_ID
+from t2t_jax.training.loss import TokenLoss, cross_entropy
+from t2t_jax.training.state import Params, TrainState
+
+
+class StepMetrics(NamedTuple):
+    """Of one step; scalars that stay on the device until the log needs them."""
+
+    loss: TokenLoss
+    gradient_norm: jax.Array
+
+
+TrainStep = Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
+
+
+def make_train_step(
+    transformer: Transformer, optimizer: optax.GradientTransformation, training: config.Training
+) -> TrainStep:
+    """The step for a batch [B, S], [B, T] whose rows divide by `training.accumulation`.
+
+    The loss is the mean over all real target tokens of the global batch, however many parts it is computed in. Dropout
+    keys are folded from (seed, step, part), so they depend neither on the mesh nor on where a run was resumed.
+    """
+
+    def part_loss(params: Params, part: Batch, key: jax.Array, tokens: jax.Array) -> tuple[jax.Array, TokenLoss]:
+        logits = transformer.apply(
+            {"params": params}, part.source, part.target, deterministic=False, rngs={"dropout": key}
+        )
+        loss = cross_entropy(
+            logits, part.target, transformer.vocabulary_size, training.label_smoothing, training.label_smoothing_mass
+        )
+        return loss.smoothed / tokens, loss
+
+    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
+        key = jax.random.fold_in(jax.random.key(training.seed), state.step)
+        tokens = jnp.maximum(jnp.sum(batch.target != PAD_ID), 1).astype(jnp.float32)
+        parts = jax.tree.map(lambda a: a.reshape(training.accumulation, -1, *a.shape[1:]), batch)
+
+        def accumulate(
+            total: tuple[Params, TokenLoss], numbered: tuple[jax.Array, Batch]
+        ) -> tuple[tuple[Params, TokenLoss], None]:
+            number, part = numbered
+            gradient, loss = jax.grad(part_loss, has_aux=True)(
+                state.params, part, jax.random.fold_in(key, number), tokens
+            )
+            return jax.tree.map(jnp.add, total, (gradient, loss)), None
+
+        nothing = jax.tree.map(jnp.zeros_like, state.params), TokenLoss(jnp.zeros(()), jnp.zeros(()), jnp.zeros((), int))
+        numbers = jnp.arange(training.accumulation)
+        (gradient, loss), _ = jax.lax.scan(accumulate, nothing, (numbers, parts))
+        updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
+        params = optax.apply_updates(state.params, updates)
+        metrics = StepMetrics(loss, optax.global_norm(gradient))
+        return TrainState(state.step + 1, params, optimizer_state), metrics
+
+    return train_step
+
+
+def make_loss_step(transformer: Transformer, smoothing: float, mass: str) -> Callable[[Params, Batch], TokenLoss]:
+    """The loss of a batch without dropout and without learning."""
+
+    def loss_step(params: Params, batch: Batch) -> TokenLoss:
+        logits = transformer.apply({"params": params}, batch.source, batch.target, deterministic=True)
+        return cross_entropy(logits, batch.target, transformer.vocabulary_size, smoothing, mass)
+
+    return loss_step

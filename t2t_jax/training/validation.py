@@ -1,0 +1,112 @@
+"""The loss on held-out text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from t2t_jax import config
+from t2t_jax.data.batching import Plan
+from t2t_jax.data.pipeline import Batch, batches
+from t2t_jax.data.store import Corpus, Ragged
+from t2t_jax.data.tokenizer import Tokenizer
+from t2t_jax.errors import DataError
+from t2t_jax.model import Transformer
+from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.precompile import Precompiled
+from t2t_jax.training.loss import TokenLoss
+from t2t_jax.training.state import Params
+from t2t_jax.training.step import make_loss_step
+
+MAX_SHAPES = 3  # validation is short: compiling another shape costs more than the padding it saves
+
+
+@dataclass(frozen=True)
+class HeldOutLoss:
+    """Means over the real target tokens, end of sentence included, in nats."""
+
+    smoothed: float
+    plain: float
+    tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the negative log-probability per target token, without smoothing."""
+        return math.exp(min(self.plain, 700.0))
+
+
+class HeldOut:
+    """A fixed set of pairs and the compiled computation of its loss."""
+
+    def __init__(
+        self,
+        source: Sequence[str],
+        target: Sequence[str],
+        tokenizer: Tokenizer,
+        transformer: Transformer,
+        experiment: config.Experiment,
+        mesh: Mesh,
+        abstract_params: Params,
+    ):
+        """Pairs with an empty side or more than `data.max_length` tokens are left out.
+
+        Raises:
+          DataError: no pair is left.
+        """
+        data, training = experiment.data, experiment.training
+        sides = [[np.asarray(ids, np.int32) for ids in tokenizer.encode(lines)] for lines in (source, target)]
+        fits = [0 < min(len(s), len(t)) and max(len(s), len(t)) < data.max_length for s, t in zip(*sides, strict=True)]
+        if not any(fits):
+            raise DataError(f"No held-out pair has 1 to {data.max_length - 1} tokens on both sides.")
+        columns = []
+        for side in sides:
+            kept = [ids for ids, fit in zip(side, fits, strict=True) if fit]
+            columns.append(Ragged(np.concatenate(kept), np.asarray([len(ids) for ids in kept], np.int32)))
+        corpus = Corpus(*columns)
+        plan = Plan.build(
+            *corpus.lengths,
+            source_budget=data.source_tokens_per_batch,
+            target_budget=data.target_tokens_per_batch,
+            max_shapes=min(MAX_SHAPES, data.max_shapes),
+            seed=0,
+        )
+        self.pairs = len(corpus)
+        self._mesh, self._parts = mesh, meshes.row_parts(mesh)
+        self._batches = list(batches(corpus, plan, 0, plan.batches_per_epoch))
+        step = jax.jit(make_loss_step(transformer, training.label_smoothing, training.label_smoothing_mass))
+
+        def compile_one(key: tuple[int, int, int]) -> jax.stages.Compiled:
+            with meshes.rules(mesh):
+                return step.lower(abstract_params, abstract_batch(key, mesh, self._parts)).compile()
+
+        self._steps = Precompiled(compile_one, sorted({_key(batch) for batch in self._batches}))
+
+    def loss(self, params: Params) -> HeldOutLoss:
+        """The loss under `params`."""
+        sums: Iterable[TokenLoss] = [
+            self._steps[_key(batch)](params, Batch(*(meshes.place(a, self._mesh, self._parts) for a in batch)))
+            for batch in self._batches
+        ]
+        smoothed, plain, tokens = (sum(float(x) for x in column) for column in zip(*jax.device_get(sums), strict=True))
+        return HeldOutLoss(smoothed / tokens, plain / tokens, int(tokens))
+
+    def close(self) -> None:
+        """Stop compiling."""
+        self._steps.close()
+
+
+def abstract_batch(shape: tuple[int, int, int], mesh: Mesh, parts: int) -> Batch:
+    """The batch of (source, target, rows) as `jax.jit` sees it once it is on the mesh."""
+    source, target, rows = shape
+    rows, sharding = meshes.padded_rows(rows, parts), meshes.batch_sharding(mesh)
+    sides = (jax.ShapeDtypeStruct((rows, length), np.int32, sharding=sharding) for length in (source, target))
+    return Batch(*sides)  # type: ignore[arg-type]
+
+
+def _key(batch: Batch) -> tuple[int, int, int]:
+    return batch.source.shape[1], batch.target.shape[1], batch.source.shape[0]
