@@ -7,7 +7,6 @@ never stored, so that a `dataclasses.replace` of one field can't leave another s
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import importlib.util
 import json
@@ -57,7 +56,9 @@ class Model:
 
     def __post_init__(self) -> None:
         _check_types(self)
-        _positive(self, "num_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "max_positions", "vocabulary_multiple")
+        _positive(
+            self, "num_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "max_positions", "vocabulary_multiple"
+        )
         _probability(self, "dropout", "attention_dropout", "relu_dropout")
         if self.d_model % self.num_heads and (self.d_k is None or self.d_v is None):
             raise ConfigError(
@@ -101,7 +102,7 @@ class Data:
     test: str = "test"
     """Likewise, for BLEU at the end."""
     tokenizer: Literal["sentencepiece", "whitespace"] = "sentencepiece"
-    """BPE trained on the training text, or white space for text that was segmented elsewhere ('@@ ' is joined on output)."""
+    """BPE made from the training text, or white space for text segmented elsewhere ('@@ ' is joined on output)."""
     tokenizer_from: str | None = None
     """A run directory or tokenizer file to reuse instead of training a tokenizer."""
     vocabulary_size: int = 37_000
@@ -125,15 +126,15 @@ class Data:
         _check_types(self)
         _positive(self, "vocabulary_size", "source_tokens_per_batch", "target_tokens_per_batch", "max_shapes")
         if self.max_length < 2:
-            raise ConfigError(f"data: max_length={self.max_length} leaves room for no token before the end of sentence.")
+            raise ConfigError(
+                f"data: max_length={self.max_length} leaves room for no token before the end of sentence."
+            )
         for budget in ("source_tokens_per_batch", "target_tokens_per_batch"):
             if getattr(self, budget) < self.max_length:
                 raise ConfigError(
                     f"data: {budget}={getattr(self, budget)} cannot hold one sentence of max_length={self.max_length}; "
                     "raise the budget or lower max_length."
                 )
-        if self.source == "files" and self.directory is None:
-            raise ConfigError("data: source='files' needs a folder; give --data.directory DIR.")
         if not 0.9 <= self.character_coverage <= 1:
             raise ConfigError(f"data: character_coverage={self.character_coverage} must lie between 0.9 and 1.")
         if self.source_language == self.target_language:
@@ -307,7 +308,16 @@ class Experiment:
 # What may differ between a run and its continuation: it does not change the parameters after a given step.
 # The corpus may move: its content is compared by hash, not by place.
 NOT_TRAJECTORY = frozenset(
-    {"name", "mesh", "decoding", "evaluation", "data.directory", "data.store", "data.tokenizer_from", "training.patience"}
+    {
+        "name",
+        "mesh",
+        "decoding",
+        "evaluation",
+        "data.directory",
+        "data.store",
+        "data.tokenizer_from",
+        "training.patience",
+    }
     | {f"training.{name}" for name in ("num_steps", "log_every", "deterministic")}
     | {f"training.{name}" for name in ("checkpoint_every", "checkpoint_unit", "keep_checkpoints", "average_last")}
 )
@@ -409,7 +419,6 @@ def _from_tree(cls: type, tree: Any, path: str) -> Any:
     return cls(**arguments)
 
 
-@functools.cache
 def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 

@@ -10,7 +10,7 @@ class UserError(Exception):
     """The request, the configuration or the data cannot work; the message says what is wrong and what to do."""
 
 
-class ConfigError(UserError, ValueError):
+class ConfigError(UserError):
     """A setting that cannot work; the message names the field, its value and the remedy."""
 
 

@@ -19,7 +19,7 @@ def create_or_continue(run: Path, experiment: config.Experiment) -> None:
     What does not change the trajectory (mesh, num_steps, logging, …) may differ and is taken from `experiment`.
 
     Raises:
-      RunError: the directory cannot be written, or belongs to a run whose trajectory differs; every difference is named.
+      RunError: the directory cannot be written, or belongs to a run that trains differently; each difference is named.
     """
     if (run / CONFIG).exists():
         refuse_differences(run, load_config(run), experiment)
@@ -66,5 +66,7 @@ def adopt_data(run: Path, store: Store) -> None:
     if path.is_file() and (run / "checkpoints").is_dir():
         before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if before["made_from"] != store.manifest["made_from"]:
-            raise RunError(f"The text or tokenizer behind {str(run)!r} has changed; restore it, or use another --workdir.")
+            raise RunError(
+                f"The text or tokenizer behind {str(run)!r} has changed; restore it, or use another --workdir."
+            )
     store.copy_to_run(run)

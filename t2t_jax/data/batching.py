@@ -38,9 +38,9 @@ def choose_shapes(
 ) -> tuple[Shape, ...]:
     """At most `max_shapes` shapes that waste the least padding on pairs of these lengths.
 
-    Pairs are put in order of their longer side and cut into consecutive groups, each padded to its own longest source and
-    longest target; dynamic programming over the distinct lengths finds the cuts. Shapes grow in both sides, so a pair
-    that fits one shape fits every later one.
+    Pairs are put in order of their longer side and cut into consecutive groups, each padded to its own longest source
+    and longest target; dynamic programming over the distinct lengths finds the cuts. Shapes grow in both sides, so a
+    pair that fits one shape fits every later one.
 
     Args:
       source_lengths, target_lengths: [N], tokens of each pair with end of sentence.
@@ -142,8 +142,12 @@ class Plan:
 
     def padding_efficiency(self, source_lengths: np.ndarray, target_lengths: np.ndarray) -> float:
         """Real tokens over padded positions, both sides, in one epoch."""
-        padded = sum(n * s.rows * (s.source + s.target) for n, s in zip(self.batches_per_shape, self.shapes, strict=True))
-        missing = sum(n * s.rows for n, s in zip(self.batches_per_shape, self.shapes, strict=True)) - len(source_lengths)
+        padded = sum(
+            n * s.rows * (s.source + s.target) for n, s in zip(self.batches_per_shape, self.shapes, strict=True)
+        )
+        missing = sum(n * s.rows for n, s in zip(self.batches_per_shape, self.shapes, strict=True)) - len(
+            source_lengths
+        )
         padded -= missing * (self.shapes[-1].source + self.shapes[-1].target)  # rows that no pair is in are not padding
         return float((source_lengths.sum(dtype=np.int64) + target_lengths.sum(dtype=np.int64)) / padded)
 
@@ -170,16 +174,16 @@ class Plan:
 def permutation(n: int, seed: int, epoch: int, stream: int) -> np.ndarray:
     """A pseudo-random order of range(n) that is the same on every machine and NumPy version, [n] of int64.
 
-    Sorts by a hash (splitmix64) of seed, epoch, stream and position; NumPy promises no such stability for its generators.
+    Sorts by a hash (splitmix64) of seed, epoch, stream and position; NumPy's generators promise no such stability.
     """
     with np.errstate(over="ignore"):
-        start = np.uint64(0)
+        start = np.zeros(1, np.uint64)
         for word in (seed, epoch, stream):
             start = _splitmix64(start ^ np.uint64(word))
         return np.argsort(_splitmix64(start + np.arange(n, dtype=np.uint64)), kind="stable")
 
 
-def _splitmix64(x: np.ndarray | np.uint64) -> np.ndarray | np.uint64:
+def _splitmix64(x: np.ndarray) -> np.ndarray:
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

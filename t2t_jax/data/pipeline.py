@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import grain
-import numpy as np
 
 from t2t_jax import config
 from t2t_jax.data.batching import Plan
 from t2t_jax.data.store import Corpus
 from t2t_jax.symbols import EOS_ID, PAD_ID
 
+Array = Any  # a NumPy array until it is laid on devices, then a jax.Array
+
 
 class Batch(NamedTuple):
     """Token ids, each row ended by EOS and padded with 0. A dead row, there only to fill a shape, is all padding."""
 
-    source: np.ndarray  # [B, S] int32
-    target: np.ndarray  # [B, T] int32
+    source: Array  # [B, S] int32
+    target: Array  # [B, T] int32
 
 
 def plan_for(data: config.Data, corpus: Corpus, seed: int) -> Plan:

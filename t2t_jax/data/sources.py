@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Literal, Protocol, cast
 
 from t2t_jax import config
-from t2t_jax.errors import DataError, suggestion
+from t2t_jax.errors import ConfigError, DataError, suggestion
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -54,8 +54,10 @@ def open_source(data: config.Data) -> Source:
             )
         stems: dict[Split, str] = {"train": "train", "validation": "valid", "test": "test"}
         return TextFiles(EMBEDDED_DIRECTORY, stems, data.source_language, data.target_language)
+    if data.directory is None:
+        raise ConfigError("data: source='files' needs the folder of the text files; give --data.directory DIR.")
     stems = {"train": data.train, "validation": data.validation, "test": data.test}
-    return TextFiles(Path(cast(str, data.directory)), stems, data.source_language, data.target_language)
+    return TextFiles(Path(data.directory), stems, data.source_language, data.target_language)
 
 
 class TextFiles:
@@ -63,7 +65,9 @@ class TextFiles:
 
     def __init__(self, directory: Path, stems: dict[Split, str], source_language: str, target_language: str):
         if not directory.is_dir():
-            raise DataError(f"There is no folder {str(directory)!r}; give the folder of the text files as --data.directory.")
+            raise DataError(
+                f"There is no folder {str(directory)!r}; give the folder of the text files as --data.directory."
+            )
         self.directory, self.stems = directory, stems
         self.languages = (source_language, target_language)
 
@@ -116,9 +120,8 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
     Only LF and CRLF end a line: U+0085, U+2028 and their like are characters of the text. A byte-order mark is dropped.
     """
-    opened = cast(IO[bytes], gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb"))
     try:
-        with opened as file:
+        with _open(path) as file:
             for number, line in enumerate(file):
                 if number == 0:
                     line = line.removeprefix(BYTE_ORDER_MARK)
@@ -127,6 +130,10 @@ def read_lines(path: Path) -> Iterator[bytes]:
         raise DataError(f"{str(path)!r} is damaged: {error}. Copy it again.") from None
     except OSError as error:
         raise DataError(f"{str(path)!r} cannot be read: {error.strerror or error}.") from None
+
+
+def _open(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
 
 
 def sha256(path: Path) -> str:

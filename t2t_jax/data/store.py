@@ -80,7 +80,9 @@ class Store:
     def corpus(self) -> Corpus:
         """The training pairs, memory-mapped."""
         sides = [
-            Ragged(*(np.load(self.directory / f"train.{side}.{part}.npy", mmap_mode="r") for part in ("tokens", "lengths")))
+            Ragged(
+                *(np.load(self.directory / f"train.{side}.{part}.npy", mmap_mode="r") for part in ("tokens", "lengths"))
+            )
             for side in SIDES
         ]
         return Corpus(*sides)
@@ -123,7 +125,9 @@ def prepare(data: config.Data, run: Path) -> Store:
             shutil.rmtree(directory)
         partial.rename(directory)
     except OSError as error:
-        raise DataError(f"The prepared data cannot be written to {str(directory)!r}: {error.strerror or error}.") from None
+        raise DataError(
+            f"The prepared data cannot be written to {str(directory)!r}: {error.strerror or error}."
+        ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     store = _open(directory, made_from)
@@ -157,9 +161,15 @@ def write_atomically(path: Path, text: str) -> None:
 
 def _made_from(data: config.Data, source: Source) -> dict[str, Any]:
     """Everything the store's content depends on."""
-    fields = (
-        "source_language target_language tokenizer vocabulary_size byte_fallback character_coverage max_length".split()
-    )
+    fields = [
+        "source_language",
+        "target_language",
+        "tokenizer",
+        "vocabulary_size",
+        "byte_fallback",
+        "character_coverage",
+        "max_length",
+    ]
     reused = _reused_tokenizer(data)
     return {
         "format": FORMAT,
@@ -233,8 +243,8 @@ def _tokenise(data: config.Data, source: Source, tokenizer: Tokenizer, directory
             encoded = [tokenizer.encode(side) for side in chunk]
             fits = [max(len(s), len(t)) < data.max_length for s, t in zip(*encoded, strict=True)]
             dropped["too long"] += len(fits) - sum(fits)
-            for side, file, sizes in zip(encoded, (left, right), lengths, strict=True):
-                kept = list(itertools.compress(side, fits))
+            for ids, file, sizes in zip(encoded, (left, right), lengths, strict=True):
+                kept = list(itertools.compress(ids, fits))
                 np.fromiter(itertools.chain.from_iterable(kept), dtype).tofile(file)
                 sizes.append(np.fromiter(map(len, kept), np.int32, len(kept)))
     columns = [np.concatenate(sizes) if sizes else np.empty(0, np.int32) for sizes in lengths]

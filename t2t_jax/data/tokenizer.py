@@ -182,7 +182,9 @@ def _explain(data: config.Data, message: str) -> Exception:
         return ConfigError(
             f"data: vocabulary_size={size} is more than this training text can give; set it to at most {match[1]}."
         )
-    if match := re.search(r"(?:Vocabulary size is smaller than required_chars|required_chars).*?(\d+) vs (\d+)", message):
+    if match := re.search(
+        r"(?:Vocabulary size is smaller than required_chars|required_chars).*?(\d+) vs (\d+)", message
+    ):
         return ConfigError(
             f"data: vocabulary_size={size} is too small for the {match[2]} characters and special symbols of the "
             "training text; raise it, or lower data.character_coverage."

@@ -1,0 +1,1 @@
+"""Numbers and pictures of a trained model."""

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from t2t_jax.model.parameters import parameter
+
 # Large enough that exp() of it is 0, finite so that a row with nothing to attend to gives numbers instead of NaN.
 MASKED = -1e9
 
@@ -43,19 +45,11 @@ class MultiHeadAttention(nn.Module):
     def setup(self) -> None:
         split = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform", in_axis=0, out_axis=(1, 2))
         join = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform", in_axis=(0, 1), out_axis=2)
-        heads = nn.with_logical_partitioning(split, ("embed", "heads", "kv"))
-        query_shape, value_shape = (
-            (self.d_model, self.num_heads, self.d_k),
-            (self.d_model, self.num_heads, self.d_v),
-        )
-        self.query = self.param("query", heads, query_shape)
-        self.key = self.param("key", heads, query_shape)
-        self.value = self.param("value", heads, value_shape)
-        self.output = self.param(
-            "output",
-            nn.with_logical_partitioning(join, ("heads", "kv", "embed")),
-            (self.num_heads, self.d_v, self.d_model),
-        )
+        d_model, heads = self.d_model, self.num_heads
+        self.query = parameter(self, "query", split, ("embed", "heads", "kv"), (d_model, heads, self.d_k))
+        self.key = parameter(self, "key", split, ("embed", "heads", "kv"), (d_model, heads, self.d_k))
+        self.value = parameter(self, "value", split, ("embed", "heads", "kv"), (d_model, heads, self.d_v))
+        self.output = parameter(self, "output", join, ("heads", "kv", "embed"), (heads, self.d_v, d_model))
         self.weight_dropout = nn.Dropout(self.dropout)
 
     def keys_values(self, memory: jax.Array) -> tuple[jax.Array, jax.Array]:

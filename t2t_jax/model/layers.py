@@ -11,6 +11,7 @@ from flax import linen as nn
 
 from t2t_jax import config
 from t2t_jax.model.attention import MultiHeadAttention
+from t2t_jax.model.parameters import parameter
 
 
 class FeedForward(nn.Module):
@@ -22,12 +23,12 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, *, deterministic: bool) -> jax.Array:
         d_model, d_ff = self.config.d_model, self.config.d_ff
-        xavier, zeros, wrap = nn.initializers.xavier_uniform(), nn.initializers.zeros, nn.with_logical_partitioning
-        w1 = self.param("w1", wrap(xavier, ("embed", "mlp")), (d_model, d_ff))
-        b1 = self.param("b1", wrap(zeros, ("mlp",)), (d_ff,))
-        w2 = self.param("w2", wrap(xavier, ("mlp", "embed")), (d_ff, d_model))
-        b2 = self.param("b2", wrap(zeros, ("embed",)), (d_model,))
-        w1, b1, w2, b2 = (jnp.asarray(p, self.dtype) for p in (w1, b1, w2, b2))
+        xavier, zeros = nn.initializers.xavier_uniform(), nn.initializers.zeros
+        w1 = parameter(self, "w1", xavier, ("embed", "mlp"), (d_model, d_ff))
+        b1 = parameter(self, "b1", zeros, ("mlp",), (d_ff,))
+        w2 = parameter(self, "w2", xavier, ("mlp", "embed"), (d_ff, d_model))
+        b2 = parameter(self, "b2", zeros, ("embed",), (d_model,))
+        w1, b1, w2, b2 = (p.astype(self.dtype) for p in (w1, b1, w2, b2))
         inner = nn.relu(x.astype(self.dtype) @ w1 + b1)
         inner = nn.Dropout(self.config.relu_dropout)(inner, deterministic=deterministic)
         return inner @ w2 + b2
@@ -138,7 +139,12 @@ class DecoderLayer(nn.Module):
         return self._rest(self.residuals[0](x, attend, deterministic=deterministic), memory, memory_mask, deterministic)
 
     def step(
-        self, x: jax.Array, index: jax.Array, cache: LayerCache, memory: tuple[jax.Array, jax.Array], memory_mask: jax.Array
+        self,
+        x: jax.Array,
+        index: jax.Array,
+        cache: LayerCache,
+        memory: tuple[jax.Array, jax.Array],
+        memory_mask: jax.Array,
     ) -> tuple[jax.Array, LayerCache]:
         """One target position of W hypotheses a row: x [B, W, D] at position `index`; returns [B, W, D] and the cache.
 

@@ -11,6 +11,7 @@ from flax import linen as nn
 from t2t_jax import config
 from t2t_jax.model.attention import MASKED
 from t2t_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache, LayerNorm
+from t2t_jax.model.parameters import parameter
 from t2t_jax.model.positions import Positions
 from t2t_jax.symbols import BOS_ID, PAD_ID
 
@@ -26,20 +27,17 @@ class Cache(NamedTuple):
 class Transformer(nn.Module):
     """Encoder and decoder over one shared vocabulary; padding is id 0 everywhere and never attended to.
 
-    Use it through `init` and `apply`: `apply(variables, source, target, deterministic=True)` gives logits. Dropout, when
-    not deterministic, draws from the rng collection "dropout".
+    Use it through `init` and `apply`: `apply(variables, source, target, deterministic=True)` gives logits. Dropout,
+    when not deterministic, draws from the rng collection "dropout".
     """
 
     config: config.Model
     vocabulary_size: int
-    dtype: jnp.dtype = jnp.float32  # type: ignore[assignment]
+    dtype: jnp.dtype = jnp.float32
 
     def setup(self) -> None:
-        self.embedding = self.param(
-            "embedding",
-            nn.with_logical_partitioning(self._initial_embedding, ("vocabulary", "embed")),
-            (self.config.padded_vocabulary(self.vocabulary_size), self.config.d_model),
-        )
+        shape = (self.config.padded_vocabulary(self.vocabulary_size), self.config.d_model)
+        self.embedding = parameter(self, "embedding", self._initial_embedding, ("vocabulary", "embed"), shape)
         self.positions = Positions(self.config)
         self.encoder = [EncoderLayer(self.config, self.dtype) for _ in range(self.config.num_layers)]
         self.decoder = [DecoderLayer(self.config, self.dtype) for _ in range(self.config.num_layers)]
@@ -48,7 +46,7 @@ class Transformer(nn.Module):
             self.encoder_norm, self.decoder_norm = LayerNorm(self.dtype), LayerNorm(self.dtype)
 
     def __call__(self, source: jax.Array, target: jax.Array, *, deterministic: bool) -> jax.Array:
-        """Teacher forcing: logits [B, T, Z] for each token of target [B, T] given source [B, S] and the tokens before it."""
+        """Teacher forcing: logits [B, T, Z] of each target token [B, T] given source [B, S] and those before."""
         memory = self.encode(source, deterministic=deterministic)
         return self.decode(memory, source != PAD_ID, shift_right(target), deterministic=deterministic)
 
@@ -71,7 +69,7 @@ class Transformer(nn.Module):
         return self._logits(x)
 
     def start_cache(self, memory: jax.Array, real: jax.Array, beam: int, length: int) -> Cache:
-        """An empty cache for `beam` hypotheses a row and `length` positions over the encoder's output [B, S, D]."""
+        """An empty cache for `beam` hypotheses a row and `length` positions over the encoder output [B, S, D]."""
         rows, heads = memory.shape[0], self.config.num_heads
         empty = LayerCache(
             jnp.zeros((rows, beam, length, heads, self.config.key_width), self.dtype),
@@ -81,7 +79,7 @@ class Transformer(nn.Module):
         return Cache((empty,) * self.config.num_layers, keys_values, real[:, None, None, :])
 
     def decode_step(self, tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-        """Input tokens [B, W] of position `index` to the logits [B, W, Z] of what follows, and the cache with them in."""
+        """Input tokens [B, W] at position `index` to the logits [B, W, Z] of what follows, and the cache after them."""
         length = cache.layers[0].keys.shape[2]
         position = jax.lax.dynamic_slice_in_dim(self.positions(length), index, 1)
         x = self._embed(tokens, position, deterministic=True)
@@ -91,13 +89,13 @@ class Transformer(nn.Module):
             layers.append(grown)
         return self._logits(x), cache._replace(layers=tuple(layers))
 
-    def _initial_embedding(self, key: jax.Array, shape: tuple[int, int], dtype: jnp.dtype = jnp.float32) -> jax.Array:  # type: ignore[assignment]
-        table = nn.initializers.normal(self.config.d_model**-0.5)(key, shape, dtype)
+    def _initial_embedding(self, key: jax.Array, shape: tuple[int, int]) -> jax.Array:
+        table = nn.initializers.normal(self.config.d_model**-0.5)(key, shape)
         return jnp.where(jnp.arange(shape[0])[:, None] < self.vocabulary_size, table, 0)
 
     def _embed(self, tokens: jax.Array, positions: jax.Array, deterministic: bool) -> jax.Array:
         """Section 3.4: embeddings times sqrt(d_model), plus positions, with dropout on the sum."""
-        x = jnp.asarray(self.embedding)[tokens] * self.config.d_model**0.5 + positions
+        x = self.embedding[tokens] * self.config.d_model**0.5 + positions
         x = self.embedding_dropout(x.astype(self.dtype), deterministic=deterministic)
         return nn.with_logical_constraint(x, ("batch", "length", "activation"))
 
@@ -105,7 +103,7 @@ class Transformer(nn.Module):
         """The pre-softmax projection by the embedding matrix; the vocabulary's filling rows are masked."""
         if self.config.norm == "pre":
             x = self.decoder_norm(x)
-        table = jnp.asarray(self.embedding, self.dtype)
+        table = self.embedding.astype(self.dtype)
         logits = jnp.einsum("btd,zd->btz", x, table, preferred_element_type=jnp.float32)
         logits = nn.with_logical_constraint(logits, ("batch", "length", "vocabulary"))
         return jnp.where(jnp.arange(table.shape[0]) < self.vocabulary_size, logits, MASKED)

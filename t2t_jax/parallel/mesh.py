@@ -94,7 +94,7 @@ def padded_rows(rows: int, parts: int) -> int:
 
 
 def place(array: np.ndarray, mesh: Mesh, parts: int) -> jax.Array:
-    """Lay [B, …] on the mesh, with dead rows of padding up to a multiple of `parts`; each process gives its own rows."""
+    """Lay [B, …] on the mesh, with dead rows of padding up to a multiple of `parts`; each process gives its rows."""
     rows = padded_rows(len(array), parts)
     array = np.pad(array, [(0, rows - len(array))] + [(0, 0)] * (array.ndim - 1))
     return jax.make_array_from_callback(array.shape, batch_sharding(mesh), lambda index: array[index])

@@ -1,0 +1,1 @@
+"""From batches to parameters."""

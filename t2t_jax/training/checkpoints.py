@@ -21,7 +21,7 @@ DIRECTORY, AVERAGED = "checkpoints", "averaged"
 
 @dataclass(frozen=True)
 class Progress:
-    """What early stopping has seen; saved with the state, so that a resumed run stops where an undisturbed one would."""
+    """What early stopping has seen; saved with the state, so a resumed run stops where an undisturbed one would."""
 
     best_loss: float | None = None
     stale: int = 0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class StopRequests:
-    """Within it, the first signal is noted for the loop to see between two steps; a second Ctrl-C interrupts at once."""
+    """Within it, the first signal is noted for the loop to see between steps; a second Ctrl-C interrupts at once."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -22,7 +22,7 @@ class StopRequests:
             self._previous = {}
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 

@@ -40,7 +40,7 @@ class Outcome:
 
 
 def prepare(experiment: config.Experiment, run: Path) -> store.Store:
-    """Make or continue the run directory and prepare its data; a run that starts from another takes its tokenizer too."""
+    """Make or continue the run directory and prepare its data; a run started from another takes its tokenizer."""
     run_directory.create_or_continue(run, experiment)
     data = experiment.data
     if data.tokenizer_from is None and experiment.training.initialise_from is not None:
@@ -77,7 +77,12 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
         steps = compile_steps(experiment, transformer, plan, mesh, abstract, first=plan.slot(start).shape)
         stack.callback(steps.close)
         held_out = HeldOut(
-            *store.evaluation_text(run, "validation"), prepared.tokenizer, transformer, experiment, mesh, abstract.params
+            *store.evaluation_text(run, "validation"),
+            prepared.tokenizer,
+            transformer,
+            experiment,
+            mesh,
+            abstract.params,
         )
         stack.callback(held_out.close)
         if start:
@@ -111,6 +116,7 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
                 "epoch": k / plan.batches_per_epoch,
                 "learning_rate": float(learning_rate(k - 1)),
                 "tokens_per_second": entry["target_tokens"] / seconds,
+                "seconds": seconds,
             }
             status = f"loss {entry['loss']:.3f}  {entry['tokens_per_second']:,.0f} tokens/s"
             bar.update(task, status=status)
@@ -125,7 +131,9 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
                 progress.say(f"step {k:,}/{training.num_steps:,}  {status}")
             if requests.received is not None and k < training.num_steps:
                 saved.wait()
-                progress.say(f"Stopped by {requests.received.name} at step {k:,} with a checkpoint; the same command goes on.")
+                progress.say(
+                    f"Stopped by {requests.received.name} at step {k:,} with a checkpoint; the same command goes on."
+                )
                 return Outcome(k, finished=False)
             if checkpoint and training.patience is not None and seen.stale >= training.patience:
                 progress.say(f"Stopping at step {k:,}: no better validation loss in {seen.stale} validations.")
@@ -155,14 +163,18 @@ def compile_steps(
     )
     # Only GPUs have kernels that add in whatever order they finish.
     ordered = training.deterministic and mesh.devices.flat[0].platform == "gpu"
-    options = {"xla_gpu_deterministic_ops": True} if ordered else None
+    options: dict[str, str | bool] | None = {"xla_gpu_deterministic_ops": True} if ordered else None
     parts = meshes.row_parts(mesh) * training.accumulation
 
     def compile_one(shape: Shape) -> jax.stages.Compiled:
         with meshes.rules(mesh):
             return jitted.lower(abstract, abstract_batch(shape, mesh, parts)).compile(compiler_options=options)
 
-    used = [(shape != first, -count, shape) for shape, count in zip(plan.shapes, plan.batches_per_shape, strict=True) if count]
+    used = [
+        (shape != first, -count, shape)
+        for shape, count in zip(plan.shapes, plan.batches_per_shape, strict=True)
+        if count
+    ]
     return Precompiled(compile_one, [shape for *_, shape in sorted(used)])
 
 
@@ -188,7 +200,9 @@ def initial_state(
             "the two need the same model settings and tokenizer."
         )
     progress.say(f"Starting from the average of steps {', '.join(map(str, steps))} of {other}.")
-    return fresh._replace(params=jax.tree.map(lambda p, like: jax.device_put(p, like.sharding), params, abstract.params))
+    return fresh._replace(
+        params=jax.tree.map(lambda p, like: jax.device_put(p, like.sharding), params, abstract.params)
+    )
 
 
 def announce(
@@ -222,7 +236,7 @@ def summarise(pending: list[step.StepMetrics], k: int, saved: Checkpoints) -> En
         value = metrics.loss.smoothed / max(metrics.loss.tokens, 1)
         if not (math.isfinite(value) and math.isfinite(metrics.gradient_norm)):
             saved.wait()
-            good = f"the last good checkpoint is step {saved.steps[-1]:,}" if saved.steps else "there is no checkpoint yet"
+            good = f"the last good checkpoint is step {saved.steps[-1]:,}" if saved.steps else "there is no checkpoint"
             raise NonFiniteLoss(
                 f"Step {number:,} (batch {number - 1:,} of the plan) gave loss {value} and gradient norm "
                 f"{metrics.gradient_norm}; {good}. A lower learning rate, a longer warm-up or "

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import linen as nn
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 
 from t2t_jax.model import Transformer
 from t2t_jax.parallel import mesh as meshes
@@ -34,10 +34,11 @@ def abstract_state(
     """
     boxed = jax.eval_shape(lambda: _init(transformer, optimizer, 0))
     shardings = meshes.shardings(boxed, mesh)
-    abstract = jax.tree.map(
-        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), nn.unbox(boxed), shardings
-    )
-    return abstract, shardings
+
+    def place(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    return jax.tree.map(place, nn.unbox(boxed), shardings), shardings
 
 
 def init_state(transformer: Transformer, optimizer: optax.GradientTransformation, mesh: Mesh, seed: int) -> TrainState:

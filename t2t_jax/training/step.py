@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,9 +37,8 @@ def make_train_step(
     """
 
     def part_loss(params: Params, part: Batch, key: jax.Array, tokens: jax.Array) -> tuple[jax.Array, TokenLoss]:
-        logits = transformer.apply(
-            {"params": params}, part.source, part.target, deterministic=False, rngs={"dropout": key}
-        )
+        rngs = {"dropout": key}
+        logits: Any = transformer.apply({"params": params}, *part, deterministic=False, rngs=rngs)
         loss = cross_entropy(
             logits, part.target, transformer.vocabulary_size, training.label_smoothing, training.label_smoothing_mass
         )
@@ -59,7 +58,8 @@ def make_train_step(
             )
             return jax.tree.map(jnp.add, total, (gradient, loss)), None
 
-        nothing = jax.tree.map(jnp.zeros_like, state.params), TokenLoss(jnp.zeros(()), jnp.zeros(()), jnp.zeros((), int))
+        no_loss = TokenLoss(jnp.zeros(()), jnp.zeros(()), jnp.zeros((), jnp.int32))
+        nothing = jax.tree.map(jnp.zeros_like, state.params), no_loss
         numbers = jnp.arange(training.accumulation)
         (gradient, loss), _ = jax.lax.scan(accumulate, nothing, (numbers, parts))
         updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
@@ -74,7 +74,7 @@ def make_loss_step(transformer: Transformer, smoothing: float, mass: str) -> Cal
     """The loss of a batch without dropout and without learning."""
 
     def loss_step(params: Params, batch: Batch) -> TokenLoss:
-        logits = transformer.apply({"params": params}, batch.source, batch.target, deterministic=True)
+        logits: Any = transformer.apply({"params": params}, *batch, deterministic=True)
         return cross_entropy(logits, batch.target, transformer.vocabulary_size, smoothing, mass)
 
     return loss_step

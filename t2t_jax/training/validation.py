@@ -60,7 +60,7 @@ class HeldOut:
         """
         data, training = experiment.data, experiment.training
         sides = [[np.asarray(ids, np.int32) for ids in tokenizer.encode(lines)] for lines in (source, target)]
-        fits = [0 < min(len(s), len(t)) and max(len(s), len(t)) < data.max_length for s, t in zip(*sides, strict=True)]
+        fits = [min(len(s), len(t)) > 0 and max(len(s), len(t)) < data.max_length for s, t in zip(*sides, strict=True)]
         if not any(fits):
             raise DataError(f"No held-out pair has 1 to {data.max_length - 1} tokens on both sides.")
         columns = []
@@ -105,7 +105,7 @@ def abstract_batch(shape: tuple[int, int, int], mesh: Mesh, parts: int) -> Batch
     source, target, rows = shape
     rows, sharding = meshes.padded_rows(rows, parts), meshes.batch_sharding(mesh)
     sides = (jax.ShapeDtypeStruct((rows, length), np.int32, sharding=sharding) for length in (source, target))
-    return Batch(*sides)  # type: ignore[arg-type]
+    return Batch(*sides)
 
 
 def _key(batch: Batch) -> tuple[int, int, int]:

@@ -1,0 +1,150 @@
+"""What each verb does, from parsed options to an exit status."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from t2t_jax import command_line, config, run_directory
+from t2t_jax.command_line import DONE, STOPPED
+from t2t_jax.data import pipeline, store
+from t2t_jax.data.sources import read_lines
+from t2t_jax.decoding.translator import Translation, Translator, translate_stream
+from t2t_jax.errors import UserError
+from t2t_jax.evaluation.evaluate import SplitResult, evaluate_split, write_report
+from t2t_jax.evaluation.report_page import write_page
+from t2t_jax.progress import say
+from t2t_jax.training import loop
+
+SAMPLES = 8
+
+
+def train(targets: Sequence[Path], options: command_line.Train) -> int:
+    """Train, average, translate the evaluation splits, print BLEU with samples, write the report."""
+    experiment = options.settings
+    run = options.workdir or Path("runs") / experiment.name
+    outcome = loop.train(experiment, run)
+    if not outcome.finished:
+        return STOPPED
+    results = _evaluate(run, experiment, experiment.decoding, experiment.evaluation.splits)
+    _print_samples(results[0])
+    _print_scores(results)
+    print(f"\nReport: {run / run_directory.PAGE}")
+    return DONE
+
+
+def prepare(targets: Sequence[Path], options: command_line.Prepare) -> int:
+    """Prepare the data and say what it is like."""
+    experiment = options.settings
+    run = options.workdir or Path("runs") / experiment.name
+    prepared = loop.prepare(experiment, run)
+    corpus = prepared.corpus()
+    plan = pipeline.plan_for(experiment.data, corpus, experiment.training.seed)
+    print(store.describe(prepared.manifest))
+    print(f"batches: {plan.batches_per_epoch:,} an epoch in {len(plan.shapes)} shapes, rows x (source+target):")
+    for shape, count in zip(plan.shapes, plan.batches_per_shape, strict=True):
+        print(f"  {shape!s:>16}  {count:,}")
+    print(f"padding efficiency: {100 * plan.padding_efficiency(*corpus.lengths):.1f}%")
+    return DONE
+
+
+def evaluate(targets: Sequence[Path], options: command_line.Evaluate) -> int:
+    """Score a run and renew its report."""
+    (run,) = targets
+    experiment = run_directory.load_config(run)
+    splits = (options.split,) if options.split else experiment.evaluation.splits
+    results = _evaluate(run, experiment, options.decoding, splits)
+    if options.json:
+        print(json.dumps({result.split: result.as_json() for result in results}, indent=2))
+    else:
+        _print_scores(results)
+    return DONE
+
+
+def translate(targets: Sequence[Path], options: command_line.Translate) -> int:
+    """Translate a stream of lines."""
+    (run,) = targets
+    translator = Translator.load(run, options.decoding)
+    lines = _decoded(read_lines(options.input) if options.input else _standard_input())
+    if options.output is None:
+        _write(sys.stdout.buffer, translate_stream(translator, lines), translator.longest_source)
+        return DONE
+    partial = options.output.with_name(f".{options.output.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            _write(file, translate_stream(translator, lines), translator.longest_source)
+        partial.replace(options.output)
+    except OSError as error:
+        raise UserError(f"{str(options.output)!r} cannot be written: {error.strerror or error}.") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return DONE
+
+
+def report(targets: Sequence[Path], options: command_line.Report) -> int:
+    """Render the pages of runs again."""
+    for run in targets:
+        print(write_page(run))
+    return DONE
+
+
+def _evaluate(
+    run: Path, experiment: config.Experiment, decoding: config.Decoding, splits: Sequence[str]
+) -> list[SplitResult]:
+    translator = Translator.load(run, decoding)
+    results = [evaluate_split(run, experiment, translator, split) for split in splits]  # type: ignore[arg-type]
+    write_report(run, dataclasses.replace(experiment, decoding=decoding), translator, results)
+    write_page(run)
+    return results
+
+
+def _print_samples(result: SplitResult) -> None:
+    """Triples from all over the split."""
+    distance = max(1, len(result.sources) // SAMPLES)
+    for i in range(0, len(result.sources), distance)[:SAMPLES]:
+        print(f"source:      {result.sources[i]}")
+        print(f"reference:   {result.references[i]}")
+        print(f"translation: {result.translations[i].text}\n")
+
+
+def _print_scores(results: Sequence[SplitResult]) -> None:
+    for result in results:
+        for name, score in result.bleu.items():
+            print(f"{result.split}  BLEU ({name}) {score.value:.2f}   {score.signature}")
+        print(f"{result.split}  chrF {result.chrf.value:.2f}   {result.chrf.signature}")
+        print(
+            f"{result.split}  perplexity {result.loss.perplexity:.2f} per target token, {result.loss.tokens:,} tokens"
+        )
+        cut = sum(translation.cut for translation in result.translations)
+        if cut:
+            print(
+                f"{result.split}  {cut:,} of {len(result.translations):,} translations were cut at their length limit"
+            )
+
+
+def _standard_input() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _decoded(lines: Iterator[bytes]) -> Iterator[str]:
+    """Text of each line; bytes that are not UTF-8 become U+FFFD, so that every line still gets its answer."""
+    for line in lines:
+        yield line.decode("utf-8", errors="replace")
+
+
+def _write(file: IO[bytes], translations: Iterator[Translation], longest: int) -> None:
+    sources = outputs = 0
+    for translation in translations:
+        file.write(translation.text.encode("utf-8", errors="replace") + b"\n")
+        file.flush()
+        sources += translation.source_cut
+        outputs += translation.cut
+    if sources:
+        say(f"{sources:,} lines were longer than {longest:,} tokens; only that much was translated.")
+    if outputs:
+        say(f"{outputs:,} translations were cut at their length limit (--decoding.extra-length).")

@@ -1,0 +1,219 @@
+"""Sentences in, translations out, by a trained run: grouped by length, searched in batches, returned in order."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from t2t_jax import config, model, run_directory
+from t2t_jax.data import tokenizer as tokenizers
+from t2t_jax.data.store import Ragged
+from t2t_jax.data.tokenizer import Tokenizer
+from t2t_jax.decoding.beam import Hypotheses, beam_search
+from t2t_jax.model import Transformer
+from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.memory import keep_freed_memory
+from t2t_jax.symbols import EOS_ID, PAD_ID
+from t2t_jax.training import checkpoints
+from t2t_jax.training.state import Params
+
+# Padded source lengths, end of sentence included: a closed set, so that few searches are compiled whatever comes in.
+SOURCE_LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+MAX_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One hypothesis for one line."""
+
+    text: str
+    score: float
+    """Log-probability over length penalty."""
+    ids: tuple[int, ...]
+    """Token ids without end of sentence."""
+    cut: bool
+    """True when the length limit came before the end of sentence."""
+    source_cut: bool
+    """True when the source was too long to be read whole."""
+
+
+EMPTY = Translation("", 0.0, (), False, False)
+
+
+class Translator:
+    """A trained model with its tokenizer; `translate` is all that most people need of it."""
+
+    def __init__(
+        self,
+        transformer: Transformer,
+        params: Params,
+        tokenizer: Tokenizer,
+        decoding: config.Decoding,
+        mesh: config.Mesh | None = None,
+    ):
+        keep_freed_memory()
+        self.transformer, self.tokenizer, self.decoding = transformer, tokenizer, decoding
+        self._mesh = meshes.make_mesh(mesh or config.Mesh())
+        self.params = jax.device_put(params, NamedSharding(self._mesh, PartitionSpec()))
+        longest = decoding.max_source_length
+        if transformer.config.positions == "learned":  # the table ends there, for sources and for translations
+            longest = min(longest, transformer.config.max_positions)
+        self._lengths = sorted({*(length for length in SOURCE_LENGTHS if length < longest), longest})
+        self._searches: dict[tuple[int, int], jax.stages.Compiled] = {}
+
+    @classmethod
+    def load(cls, run: Path, decoding: config.Decoding | None = None, mesh: config.Mesh | None = None) -> Translator:
+        """The translator of a run directory, with its averaged parameters.
+
+        Raises:
+          RunError: not a run directory, or one without a checkpoint.
+        """
+        experiment = run_directory.load_config(run)
+        tokenizer = tokenizers.load(run)
+        params, _ = checkpoints.load_averaged(run, experiment.training.average_last)
+        transformer = model.build(experiment.model, tokenizer.size, experiment.training.compute_dtype)
+        return cls(transformer, params, tokenizer, decoding or experiment.decoding, mesh)
+
+    @property
+    def longest_source(self) -> int:
+        """Most source tokens that are read, end of sentence included."""
+        return self._lengths[-1]
+
+    def translate(self, lines: Sequence[str], n_best: int = 1) -> list[list[Translation]]:
+        """The `n_best` translations of each line, best first; a blank line's is empty.
+
+        The result for a line depends on that line alone. Sources longer than `longest_source` tokens are cut to it.
+        """
+        answers = self.empty(len(lines), n_best)
+        for place, hypotheses in self.translate_unordered(lines, n_best):
+            answers[place] = hypotheses
+        return answers
+
+    @staticmethod
+    def empty(lines: int, n_best: int) -> list[list[Translation]]:
+        """The answers to `lines` blank lines."""
+        return [[EMPTY] * n_best for _ in range(lines)]
+
+    def translate_unordered(self, lines: Sequence[str], n_best: int = 1) -> Iterator[tuple[int, list[Translation]]]:
+        """(index of the line, its translations) as they come, the longest lines first; blank lines are left out."""
+        encoded = self.tokenizer.encode(lines)
+        waiting: dict[int, list[int]] = collections.defaultdict(list)
+        for place in sorted(range(len(lines)), key=lambda i: -len(encoded[i])):
+            if lines[place].strip() and encoded[place]:
+                waiting[self._padded_length(encoded[place])].append(place)
+        for length, places in waiting.items():
+            rows = self._rows(length)
+            for start in range(0, len(places), rows):
+                part = places[start : start + rows]
+                found = self._search([encoded[i] for i in part], length, n_best)
+                yield from zip(part, found, strict=True)
+
+    def attention(self, source: str, ids: Sequence[int]) -> np.ndarray:
+        """Cross-attention weights of the last decoder layer, [H, T, S], for a source line and a translation's ids.
+
+        Both sides include the end of sentence.
+        """
+        encoded = self.tokenizer.encode([source])[0][: self.longest_source - 1]
+        pair = [jnp.asarray([[*side, EOS_ID]], jnp.int32) for side in (encoded, ids)]
+        _, kept = self.transformer.apply(
+            {"params": self.params}, *pair, deterministic=True, mutable=["intermediates"], method="__call__"
+        )
+        last = f"decoder_{self.transformer.config.num_layers - 1}"
+        return np.asarray(kept["intermediates"][last]["cross_attention"]["weights"][0][0])
+
+    def _padded_length(self, ids: Sequence[int]) -> int:
+        return next((length for length in self._lengths if len(ids) < length), self.longest_source)
+
+    def _rows(self, length: int) -> int:
+        rows = self.decoding.tokens_per_batch // (length * self.decoding.beam_size)
+        return max(1, min(MAX_ROWS, rows))
+
+    def _search(self, encoded: Sequence[Sequence[int]], length: int, n_best: int) -> list[list[Translation]]:
+        """Translate sentences that share a padded length."""
+        rows = self._rows(length)
+        read = [np.asarray(ids[: length - 1], np.int32) for ids in encoded]
+        sentences = Ragged(np.concatenate(read), np.asarray([len(ids) for ids in read], np.int32))
+        source = sentences.padded(np.arange(len(encoded)), rows, length, EOS_ID)
+        limits = np.zeros(rows, np.int32)  # the rows that only fill the batch stay at 0 and are done at once
+        limits[: len(encoded)] = np.minimum(
+            sentences.lengths + self.decoding.extra_length, self._target_length(length) - 1
+        )
+        parts = meshes.row_parts(self._mesh)
+        on_device = (meshes.place(a, self._mesh, parts) for a in (source, limits))
+        hypotheses = jax.device_get(self._compiled(length, n_best)(self.params, *on_device))
+        return [self._read(hypotheses, row, len(ids) >= length) for row, ids in enumerate(encoded)]
+
+    def _target_length(self, source_length: int) -> int:
+        length = source_length + self.decoding.extra_length
+        if self.transformer.config.positions == "learned":
+            length = min(length, self.transformer.config.max_positions)
+        return length
+
+    def _compiled(self, length: int, n_best: int) -> jax.stages.Compiled:
+        if (length, n_best) not in self._searches:
+            self._searches[length, n_best] = self._compile(length, n_best)
+        return self._searches[length, n_best]
+
+    def _compile(self, length: int, n_best: int) -> jax.stages.Compiled:
+        settings, transformer = self.decoding, self.transformer
+        target_length = self._target_length(length)
+
+        def search(params: Params, source: jax.Array, limits: jax.Array) -> Hypotheses:
+            real = source != PAD_ID
+            variables = {"params": params}
+            memory = transformer.apply(variables, source, deterministic=True, method="encode")
+            beam = settings.beam_size
+            start: Any = transformer.apply(variables, memory, real, beam, target_length, method="start_cache")
+
+            def step(tokens: jax.Array, index: jax.Array, layers: Any) -> tuple[jax.Array, Any]:
+                cache = start._replace(layers=layers)
+                result: Any = transformer.apply(variables, tokens, index, cache, method="decode_step")
+                logits, cache = result
+                return logits, cache.layers
+
+            return beam_search(
+                step,
+                start.layers,
+                limits,
+                beam=beam,
+                length=target_length,
+                alpha=settings.alpha,
+                penalty=settings.length_penalty,
+                n_best=n_best,
+                early_stopping=settings.early_stopping,
+            )
+
+        rows, sharding = (
+            meshes.padded_rows(self._rows(length), meshes.row_parts(self._mesh)),
+            meshes.batch_sharding(self._mesh),
+        )
+        source = jax.ShapeDtypeStruct((rows, length), np.int32, sharding=sharding)
+        limits = jax.ShapeDtypeStruct((rows,), np.int32, sharding=sharding)
+        with meshes.rules(self._mesh):
+            return jax.jit(search).lower(self.params, source, limits).compile()
+
+    def _read(self, hypotheses: Hypotheses, row: int, source_cut: bool) -> list[Translation]:
+        found = []
+        for tokens, score, length, cut in zip(*(column[row] for column in hypotheses), strict=True):
+            ids = tuple(int(i) for i in tokens[:length])
+            found.append(Translation(self.tokenizer.decode(ids), float(score), ids, bool(cut), source_cut))
+        return found
+
+
+def translate_stream(translator: Translator, lines: Iterable[str], chunk: int = 2048) -> Iterator[Translation]:
+    """The best translation of each line of an endless stream, in order, a chunk at a time."""
+    buffer: list[str] = []
+    for line in lines:
+        buffer.append(line)
+        if len(buffer) == chunk:
+            yield from (best for best, *_ in translator.translate(buffer))
+            buffer = []
+    yield from (best for best, *_ in translator.translate(buffer))

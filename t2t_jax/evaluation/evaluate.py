@@ -1,0 +1,137 @@
+"""Score a trained run: loss, perplexity, BLEU and chrF of a split, kept in the run directory."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from t2t_jax import config, progress, run_directory
+from t2t_jax.data.sources import Split
+from t2t_jax.data.store import evaluation_text, write_atomically
+from t2t_jax.decoding.translator import Translation, Translator
+from t2t_jax.evaluation.bleu import Score, bleu, chrf
+from t2t_jax.parallel import mesh as meshes
+from t2t_jax.training import metrics
+from t2t_jax.training.state import count_parameters
+from t2t_jax.training.validation import HeldOut, HeldOutLoss
+
+PROTOCOLS = ("13a", "intl")
+ATTENTION = "attention.json"
+PICTURES = 2
+
+
+@dataclass(frozen=True)
+class SplitResult:
+    """The scores of one split."""
+
+    split: Split
+    loss: HeldOutLoss
+    bleu: dict[str, Score]  # by protocol; evaluation.protocol comes first
+    chrf: Score
+    sources: list[str]
+    references: list[str]
+    translations: list[Translation]
+
+    def as_json(self) -> dict[str, Any]:
+        """The scores, rounded to what is meaningful."""
+        return {
+            "bleu": {name: round(score.value, 2) for name, score in self.bleu.items()},
+            "signatures": {name: score.signature for name, score in self.bleu.items()},
+            "chrf": round(self.chrf.value, 2),
+            "chrf_signature": self.chrf.signature,
+            "loss": self.loss.smoothed,
+            "negative_log_likelihood": self.loss.plain,
+            "perplexity": self.loss.perplexity,
+            "target_tokens": self.loss.tokens,
+            "lines": len(self.sources),
+            "cut": sum(translation.cut for translation in self.translations),
+        }
+
+
+def evaluate_split(run: Path, experiment: config.Experiment, translator: Translator, split: Split) -> SplitResult:
+    """Translate and score a split; the translations go to RUN/translations/SPLIT.hypothesis."""
+    sources, references = evaluation_text(run, split)
+    held_out = HeldOut(
+        sources,
+        references,
+        translator.tokenizer,
+        translator.transformer,
+        experiment,
+        meshes.make_mesh(config.Mesh()),
+        translator.params,
+    )
+    try:
+        loss = held_out.loss(translator.params)
+    finally:
+        held_out.close()
+    translations = translate_all(translator, sources, f"translating {split}")
+    hypotheses = [translation.text for translation in translations]
+    write_atomically(run / "translations" / f"{split}.hypothesis", "".join(f"{line}\n" for line in hypotheses))
+    protocols = dict.fromkeys((experiment.evaluation.protocol, *PROTOCOLS))
+    scores = {name: bleu(hypotheses, references, name) for name in protocols}
+    return SplitResult(split, loss, scores, chrf(hypotheses, references), sources, references, translations)
+
+
+def translate_all(translator: Translator, lines: list[str], description: str) -> list[Translation]:
+    """The best translation of each line, with a progress bar."""
+    answers = translator.empty(len(lines), 1)
+    with progress.bar() as bar:
+        task = bar.add_task(description, total=len(lines))
+        for place, hypotheses in translator.translate_unordered(lines):
+            answers[place] = hypotheses
+            bar.advance(task)
+    return [best for best, *_ in answers]
+
+
+def write_report(run: Path, experiment: config.Experiment, translator: Translator, results: list[SplitResult]) -> None:
+    """report.json and the attention weights of two sentences; the first result is the one that is headlined."""
+    first = results[0]
+    headline = first.bleu[experiment.evaluation.protocol]
+    logged = metrics.read(run)
+    last = logged[-1] if logged else {}
+    device = jax.devices()[0]
+    report = {
+        "name": experiment.name,
+        "split": first.split,
+        "bleu": round(headline.value, 2),
+        "bleu_signature": headline.signature,
+        "perplexity": first.loss.perplexity,
+        "chrf": round(first.chrf.value, 2),
+        "parameters": count_parameters(translator.params, translator.transformer),
+        "config_hash": config.config_hash(experiment),
+        "steps": last.get("step"),
+        "epochs": last.get("epoch"),
+        "training_seconds": sum(entry.get("seconds", 0) for entry in logged),
+        "splits": {result.split: result.as_json() for result in results},
+        "machine": f"{jax.device_count()} x {device.device_kind} ({device.platform}), {platform.machine()}",
+        "versions": {"jax": jax.__version__, "python": platform.python_version()},
+        "date": datetime.date.today().isoformat(),
+    }
+    write_atomically(run / run_directory.REPORT, json.dumps(report, indent=2) + "\n")
+    write_atomically(run / ATTENTION, json.dumps(attention_samples(translator, first)) + "\n")
+
+
+def attention_samples(translator: Translator, result: SplitResult) -> list[dict[str, Any]]:
+    """Cross-attention of the last layer for sentences long enough to show something and short enough to read."""
+    chosen = [
+        (source, translation)
+        for source, translation in zip(result.sources, result.translations, strict=True)
+        if 6 <= len(translation.ids) <= 14 and not translation.cut
+    ][:PICTURES]
+    samples = []
+    for source, translation in chosen:
+        weights = translator.attention(source, translation.ids)
+        samples.append(
+            {
+                "source": [*translator.tokenizer.pieces(translator.tokenizer.encode([source])[0]), "</s>"],
+                "target": [*translator.tokenizer.pieces(translation.ids), "</s>"],
+                "weights": [[[round(float(w), 4) for w in row] for row in head] for head in weights],
+            }
+        )
+    return samples
