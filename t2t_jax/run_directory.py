@@ -10,24 +10,44 @@ from t2t_jax import config
 from t2t_jax.data.store import Store, write_atomically
 from t2t_jax.errors import ConfigError, RunError
 
-CONFIG, METRICS, REPORT, PAGE = "config.json", "metrics.jsonl", "report.json", "report.html"
+CONFIG, DATA, CHECKPOINTS, AVERAGED = "config.json", "data.json", "checkpoints", "averaged"
+METRICS, REPORT, PAGE = "metrics.jsonl", "report.json", "report.html"
 
 
-def create_or_continue(run: Path, experiment: config.Experiment) -> None:
-    """Make `run` the directory of `experiment`, or check that it already is.
+def check(run: Path, experiment: config.Experiment) -> None:
+    """Refuse to go on with a run that was trained differently; what has no checkpoint yet may still become anything.
 
-    What does not change the trajectory (mesh, num_steps, logging, …) may differ and is taken from `experiment`.
+    What does not change the trajectory (mesh, num_steps, logging, …) may differ.
 
     Raises:
-      RunError: the directory cannot be written, or belongs to a run that trains differently; each difference is named.
+      RunError: every difference is named.
     """
-    if (run / CONFIG).exists():
+    if (run / CONFIG).exists() and has_checkpoint(run):
         refuse_differences(run, load_config(run), experiment)
+
+
+def adopt(run: Path, experiment: config.Experiment, store: Store) -> None:
+    """Make `run` the directory of `experiment` on the data of `store`, or go on with it.
+
+    Raises:
+      RunError: the run was trained on other data, or the directory cannot be written.
+    """
+    data = run / DATA
+    if data.is_file() and has_checkpoint(run):
+        before: dict[str, Any] = json.loads(data.read_text(encoding="utf-8"))
+        if before["made_from"] != store.manifest["made_from"]:
+            raise RunError(f"The text or tokenizer of {str(run)!r} has changed; restore it, or use another --workdir.")
     try:
         run.mkdir(parents=True, exist_ok=True)
+        store.copy_to_run(run)
         write_atomically(run / CONFIG, config.to_json(experiment))
     except OSError as error:
         raise RunError(f"The run directory {str(run)!r} cannot be written: {error.strerror or error}.") from None
+
+
+def has_checkpoint(run: Path) -> bool:
+    """Whether training has saved anything in `run`."""
+    return any((run / CHECKPOINTS).glob("*"))
 
 
 def refuse_differences(run: Path, before: config.Experiment, now: config.Experiment) -> None:
@@ -54,19 +74,3 @@ def load_config(run: Path) -> config.Experiment:
         return config.from_json(path.read_text(encoding="utf-8"))
     except (ConfigError, OSError, UnicodeDecodeError) as error:
         raise RunError(f"{str(path)!r} cannot be used: {error}") from None
-
-
-def adopt_data(run: Path, store: Store) -> None:
-    """Record the prepared data in the run, or check that it is still the same.
-
-    Raises:
-      RunError: the run was trained on other data.
-    """
-    path = run / "data.json"
-    if path.is_file() and (run / "checkpoints").is_dir():
-        before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if before["made_from"] != store.manifest["made_from"]:
-            raise RunError(
-                f"The text or tokenizer behind {str(run)!r} has changed; restore it, or use another --workdir."
-            )
-    store.copy_to_run(run)

@@ -13,7 +13,7 @@ import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,7 +32,7 @@ CSS_COLOURS = {
 
 FONT_SIZE = 12  # an SVG unit is a CSS pixel where the page does not scale the drawing
 LEVELS = 24  # opacities of a heat map: each is one path, however many cells it has
-CELL, GAP = 26, 0.06  # pixels of a labelled cell; share of a cell left free between it and the next
+CELL, GAP = 30, 0.06  # pixels of a labelled cell; share of a cell left free between it and the next
 LONGEST_LABEL = 18
 
 
@@ -62,7 +62,7 @@ def curves(name: str, description: str, lines: Sequence[Line], width: int, heigh
             marker = "o" if line.dots and few or len(line.x) == 1 else ""
             axes.plot(line.x, line.y, color=line.colour, linewidth=1.6, marker=marker, markersize=3.6)
         _plain_axes(axes)
-        axes.xaxis.set_major_locator(ticker.MaxNLocator(4, integer=True))
+        axes.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
         axes.set_xlabel("step", loc="right", color=INK)
         values = [value for line in lines for value in line.y]
         if log and min(values) > 0 and max(values) > 10 * min(values):
@@ -71,7 +71,7 @@ def curves(name: str, description: str, lines: Sequence[Line], width: int, heigh
             axes.yaxis.set_major_locator(ticker.LogLocator(subs=digits))
             axes.yaxis.set_minor_locator(ticker.NullLocator())
         else:
-            axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
+            axes.yaxis.set_major_locator(ticker.MaxNLocator(5, steps=[1, 2, 5, 10]))
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(ticker.FuncFormatter(_tick))
         figure.set_layout_engine("constrained", w_pad=0.02, h_pad=0.02)
@@ -93,12 +93,11 @@ def labelled_heat_map(
         axes = figure.add_axes((left / width, 4 / height, CELL * len(columns) / width, CELL * len(rows) / height))
         _tiles(axes, weights / max(float(weights.max()), 1e-9))
         # A token may hold a dollar sign, which would start a formula.
+        look: dict[str, Any] = {"color": INK, "parse_math": False}
         for i, text in enumerate(rows):
-            axes.text(-0.25, i + 0.5, text, color=INK, ha="right", va="center", parse_math=False)
+            axes.text(-0.25, i + 0.5, text, ha="right", va="center", **look)
         for i, text in enumerate(columns):
-            axes.text(
-                i + 0.4, -0.2, text, color=INK, rotation=45, rotation_mode="anchor", ha="left", va="baseline", parse_math=False
-            )
+            axes.text(i + 0.4, -0.2, text, rotation=45, rotation_mode="anchor", ha="left", va="baseline", **look)
         return _inline(figure, name, description)
 
 
@@ -118,7 +117,7 @@ def _figure(width: float, height: float) -> Iterator[Figure]:
 
     # Text stays text, so that the page's fonts apply and it can be searched; matplotlib's own font only sets it out,
     # and what that lacks (Chinese, say) is no concern here.
-    settings = {"svg.fonttype": "none", "font.size": FONT_SIZE, "font.sans-serif": ["DejaVu Sans"], "text.usetex": False}
+    settings = {"svg.fonttype": "none", "font.size": FONT_SIZE, "font.sans-serif": ["DejaVu Sans"]}
     with style.context(["default", settings]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield Figure(figsize=(width / 72, height / 72))
@@ -142,10 +141,10 @@ def _tiles(axes: Axes, weights: np.ndarray) -> None:
     tile = np.array([[GAP, GAP], [1 - GAP, GAP], [1 - GAP, 1 - GAP], [GAP, 1 - GAP], [GAP, GAP]])
     levels = np.rint(np.clip(weights, 0, 1) * LEVELS).astype(int)
     for level in range(LEVELS + 1):
-        places = np.argwhere(levels == level)[:, ::-1]
+        # Level 0 is a faint tile under every cell, which shows where there is a cell at all.
+        places = np.argwhere(levels == level if level else levels >= 0)[:, ::-1]
         if len(places):
-            # The faintest still show where there is a cell at all.
-            colour, opacity = (HEAT, level / LEVELS) if level else (RULE, 0.45)
+            colour, opacity = (HEAT, level / LEVELS) if level else (RULE, 0.4)
             paths = [Path(tile + place, closed=True) for place in places]
             axes.add_patch(PathPatch(Path.make_compound_path(*paths), facecolor=colour, alpha=opacity, linewidth=0))
     axes.set(xlim=(0, weights.shape[1]), ylim=(weights.shape[0], 0))
@@ -165,7 +164,8 @@ def _label(piece: str) -> str:
 
 def _width(text: str) -> float:
     """Pixels that `text` needs at most in any usual font."""
-    return FONT_SIZE * sum(1.05 if unicodedata.east_asian_width(c) in "WF" else 0.66 for c in text)
+    wide = (c in "MWm@%…" or unicodedata.east_asian_width(c) in "WF" for c in text)
+    return FONT_SIZE * sum(1.05 if is_wide else 0.66 for is_wide in wide)
 
 
 def _inline(figure: Figure, name: str, description: str) -> str:
@@ -178,9 +178,10 @@ def _inline(figure: Figure, name: str, description: str) -> str:
     text = buffer.getvalue()
     width, height = (72 * float(inches) for inches in figure.get_size_inches())
     body = text[text.index("</metadata>") + len("</metadata>") : text.rindex("</svg>")]
+    body = body[body.index("</defs>") + len("</defs>") :]  # a style for every element, of the page's too
     body = re.sub(r'<g id="[^"]*"', "<g", body)
-    body = re.sub(r"font-family: [^;\"]*;? ?|font: 12px [^;\"]*;? ?", "", body)
-    body = re.sub(r"#00000\d", lambda match: CSS_COLOURS[match[0]], body)
+    body = re.sub(r"(fill|stroke): (#00000\d)", lambda match: f"{match[1]}: {CSS_COLOURS[match[2]]}", body)
+    body = re.sub(r"\n +", "\n", body)
     label = html.escape(description)
     return (
         f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" role="img" '

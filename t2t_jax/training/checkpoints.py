@@ -14,10 +14,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from t2t_jax.errors import RunError
+from t2t_jax.run_directory import AVERAGED, CHECKPOINTS
 from t2t_jax.training.state import Params, TrainState
-
-DIRECTORY, AVERAGED = "checkpoints", "averaged"
-
 
 @dataclass(frozen=True)
 class Progress:
@@ -39,7 +37,7 @@ class Checkpoints:
 
     def __init__(self, run: Path, keep: int | None = None):
         self._manager = ocp.CheckpointManager(
-            (run / DIRECTORY).resolve(),
+            (run / CHECKPOINTS).resolve(),
             options=ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=True, create=True),
             item_names=("state", "progress"),
         )
@@ -119,7 +117,7 @@ def load_averaged(run: Path, last: int) -> tuple[Params, list[int]]:
             items = ocp.args.Composite(params=ocp.args.StandardRestore(), steps=ocp.args.JsonRestore())
             restored = reader.restore(path.resolve(), args=items)
         return jax.tree.map(np.asarray, restored["params"]), list(restored["steps"])
-    if not (run / DIRECTORY).is_dir():
+    if not (run / CHECKPOINTS).is_dir():
         raise RunError(f"{str(run)!r} has no checkpoint; train it first.")
     with Checkpoints(run) as checkpoints:
         return average(checkpoints, last)

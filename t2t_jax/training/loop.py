@@ -41,12 +41,12 @@ class Outcome:
 
 def prepare(experiment: config.Experiment, run: Path) -> store.Store:
     """Make or continue the run directory and prepare its data; a run started from another takes its tokenizer."""
-    run_directory.create_or_continue(run, experiment)
+    run_directory.check(run, experiment)
     data = experiment.data
     if data.tokenizer_from is None and experiment.training.initialise_from is not None:
         data = dataclasses.replace(data, tokenizer_from=experiment.training.initialise_from)
     prepared = store.prepare(data, run)
-    run_directory.adopt_data(run, prepared)
+    run_directory.adopt(run, experiment, prepared)
     return prepared
 
 

@@ -1,0 +1,307 @@
+"""report.html: one self-contained page about a run, made from the files of its directory alone."""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import json
+import math
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import jinja2
+import numpy as np
+from markupsafe import Markup
+
+from t2t_jax import config, run_directory
+from t2t_jax.data.sources import Split, read_lines
+from t2t_jax.data.store import evaluation_text, write_atomically
+from t2t_jax.errors import RunError
+from t2t_jax.evaluation import plots
+from t2t_jax.evaluation.evaluate import ATTENTION
+from t2t_jax.training import metrics
+from t2t_jax.training.metrics import Entry
+
+SAMPLES = 10
+LONGEST_SAMPLE = 600  # characters of a line that are shown
+LARGE, SMALL = (440, 270), (320, 190)  # plots in pixels
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Fields of metrics.jsonl to be drawn together."""
+
+    caption: str
+    unit: str
+    training: str
+    validation: str | None = None
+    remark: str = ""
+    """Of the training series, for the legend."""
+    log: bool = False
+
+    @property
+    def large(self) -> bool:
+        """What is also measured on held-out text is what the reader came for."""
+        return self.validation is not None
+
+
+PLOTS = (
+    Plot("Loss", "nats per target token", "loss", "validation_loss", remark=", label-smoothed"),
+    Plot("Perplexity", "per target token", "perplexity", "validation_perplexity", log=True),
+    Plot("Learning rate", "", "learning_rate"),
+    Plot("Speed", "target tokens per second", "tokens_per_second"),
+    Plot("Gradient norm", "before clipping", "gradient_norm"),
+)
+
+
+def write_page(run: Path) -> Path:
+    """Write RUN/report.html; returns its path.
+
+    Raises:
+      RunError: not a run directory, a damaged file in it, or the page cannot be written.
+    """
+    page = run / run_directory.PAGE
+    text = render(run)
+    try:
+        write_atomically(page, text)
+    except OSError as error:
+        raise RunError(f"{str(page)!r} cannot be written: {error.strerror or error}.") from None
+    return page
+
+
+def render(run: Path) -> str:
+    """The page of a run as HTML; a run in progress gets one too, without scores.
+
+    Raises:
+      RunError: not a run directory, or a damaged file in it.
+    """
+    experiment = run_directory.load_config(run)
+    report = _read_json(run / run_directory.REPORT)
+    entries = metrics.read(run)
+    text = _template().render(
+        name=experiment.name,
+        report=report,
+        status=_status(experiment, report, entries),
+        scores=_headline_scores(report),
+        facts=_facts(experiment, report, entries),
+        table=_score_table(report or {}),
+        curves=_curves(entries),
+        languages=(experiment.data.source_language, experiment.data.target_language),
+        samples=_samples(run, experiment, report or {}),
+        attention=_attention(_read_json(run / ATTENTION) or []),
+        data=_data(_read_json(run / "data.json")),
+        settings=_settings(experiment),
+    )
+    # JSON can spell half a surrogate pair, which no file can hold.
+    return text.encode("utf-8", errors="replace").decode("utf-8")
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    source = importlib.resources.files("t2t_jax.evaluation").joinpath("report.html.j2").read_text(encoding="utf-8")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(source)
+
+
+def _read_json(path: Path) -> Any:
+    """The file's content, or None when there is no such file."""
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{str(path)!r} cannot be used: {error}. `evaluate` or `prepare` writes it again.") from None
+
+
+def _status(experiment: config.Experiment, report: dict[str, Any] | None, entries: Sequence[Entry]) -> str | None:
+    """What a reader must know before believing the numbers; None when they are complete and current."""
+    planned, step = experiment.training.num_steps, int(entries[-1]["step"]) if entries else 0
+    if report is None:
+        return f"Training has reached step {step:,} of {planned:,}." if step else "Nothing has been logged yet."
+    if step > (report.get("steps") or step):
+        return f"The scores are those of step {report['steps']:,}; training has since reached step {step:,}."
+    return None
+
+
+def _headline_scores(report: dict[str, Any] | None) -> list[dict[str, str | None]]:
+    """The three large numbers; their values are None before evaluation."""
+    found = report or {}
+    return [
+        {"label": "BLEU", "value": _fixed(found.get("bleu")), "note": found.get("bleu_signature")},
+        {"label": "Perplexity", "value": _fixed(found.get("perplexity")), "note": "per target token"},
+        {"label": "chrF", "value": _fixed(found.get("chrf")), "note": "character n-gram F-score"},
+    ]
+
+
+def _facts(
+    experiment: config.Experiment, report: dict[str, Any] | None, entries: Sequence[Entry]
+) -> list[tuple[str, str | None]]:
+    """Label and value of the small print; None is what evaluation has yet to tell."""
+    last = entries[-1] if entries else {}
+    logged = {
+        "steps": last.get("step"),
+        "epochs": last.get("epoch"),
+        "training_seconds": sum(_finite(entry.get("seconds")) or 0 for entry in entries),
+        "config_hash": config.config_hash(experiment),
+    }
+    found = logged | {key: value for key, value in (report or {}).items() if value is not None}
+    steps, parameters = found["steps"] or 0, found.get("parameters")
+    planned = experiment.training.num_steps
+    versions = [f"{name} {version}" for name, version in found.get("versions", {}).items()]
+    return [
+        ("Parameters", None if parameters is None else f"{parameters:,} ({parameters / 1e6:.1f} M)"),
+        ("Steps", f"{steps:,}" + (f" of {planned:,}" if steps < planned else "")),
+        ("Epochs", f"{found['epochs'] or 0:.1f}"),
+        ("Training time", _duration(found["training_seconds"])),
+        ("Machine", found.get("machine")),
+        ("Date", found.get("date")),
+        ("Config hash", found["config_hash"]),
+        ("Versions", ", ".join(versions) or None),
+    ]
+
+
+def _score_table(report: dict[str, Any]) -> dict[str, Any]:
+    """Scores by split and protocol, and the signatures they stand for."""
+    splits: dict[str, dict[str, Any]] = report.get("splits", {})
+    protocols = list(dict.fromkeys(name for scores in splits.values() for name in scores.get("bleu", {})))
+    rows = []
+    for split, scores in splits.items():
+        numbers = [_fixed(scores.get("bleu", {}).get(name)) for name in protocols]
+        numbers += [_fixed(scores.get(key)) for key in ("chrf", "perplexity")]
+        numbers += [_fixed(scores.get(key), 3) for key in ("negative_log_likelihood", "loss")]
+        numbers += [_whole(scores.get(key)) for key in ("lines", "target_tokens", "cut")]
+        rows.append((split, numbers))
+    signatures: dict[str, str] = {}
+    for scores in splits.values():
+        signatures |= {f"BLEU {name}": text for name, text in scores.get("signatures", {}).items()}
+        signatures |= {"chrF": scores["chrf_signature"]} if "chrf_signature" in scores else {}
+    return {"protocols": protocols, "rows": rows, "signatures": signatures}
+
+
+def _curves(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Each plot with its caption; those without a point are left out."""
+    drawn = []
+    for plot in PLOTS:
+        lines, legend = [], []
+        for series, colour in (("training", plots.TRAINING), ("validation", plots.VALIDATION)):
+            key = getattr(plot, series)
+            points = [(float(entry["step"]), y) for entry in entries if (y := _finite(entry.get(key))) is not None]
+            if points:
+                steps, values = zip(*points, strict=True)
+                lines.append(plots.Line(steps, values, colour, dots=series == "validation"))
+                legend.append({"series": series, "text": series + (plot.remark if series == "training" else "")})
+        if lines:
+            last = ", ".join(f"{item['series']} {line.y[-1]:.4g}" for item, line in zip(legend, lines, strict=True))
+            description = f"{plot.caption} by step, up to step {lines[0].x[-1]:,.0f}. Last: {last}."
+            size = LARGE if plot.large else SMALL
+            svg = Markup(plots.curves(plot.caption, description, lines, *size, log=plot.log))
+            drawn.append(
+                {"caption": plot.caption, "unit": plot.unit, "legend": legend, "large": plot.large, "svg": svg}
+            )
+    return drawn
+
+
+def _samples(run: Path, experiment: config.Experiment, report: dict[str, Any]) -> dict[str, Any] | None:
+    """Triples from all over the headlined split: taken at equal distances, so that nobody chose them."""
+    splits = experiment.evaluation.splits
+    split = cast(Split, report.get("split") or (splits[0] if splits else "test"))
+    try:
+        sources, references = evaluation_text(run, split)
+    except RunError:
+        return None
+    path = run / "translations" / f"{split}.hypothesis"
+    hypotheses = [line.decode("utf-8", errors="replace") for line in read_lines(path)] if path.is_file() else []
+    if not hypotheses or len(hypotheses) != len(sources):
+        return None
+    distance = max(1, len(sources) // SAMPLES)
+    triples = [
+        (number, [_shown(side[number - 1]) for side in (sources, references, hypotheses)])
+        for number in range(1, len(sources) + 1, distance)
+    ]
+    return {"split": split, "lines": len(sources), "distance": distance, "triples": triples[:SAMPLES]}
+
+
+def _shown(line: str) -> str:
+    """A line as a page can show it: not too long, and without characters that would break it or the page."""
+    line = line if len(line) <= LONGEST_SAMPLE else line[: LONGEST_SAMPLE - 1].rstrip() + "…"
+    return "".join("�" if unicodedata.category(c) in ("Cc", "Zl", "Zp") and c != "\t" else c for c in line)
+
+
+def _attention(samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each sentence, the mean over heads with its tokens, and each head in small."""
+    pictures = []
+    for number, sample in enumerate(samples, start=1):
+        weights = np.asarray(sample["weights"], float)  # [H, T, S]
+        source, target = sample["source"], sample["target"]
+        if weights.ndim != 3 or weights.shape[1:] != (len(target), len(source)):
+            continue  # a source that was cut: its tokens and weights cannot be matched
+        mean = weights.mean(axis=0)
+        words = " ".join(target).replace("▁", "")
+        description = f"Cross-attention, mean over {len(weights)} heads, of the translation: {words[:200]}"
+        large = plots.labelled_heat_map(f"attention-{number}", description, mean, target, source)
+        heads = [
+            Markup(plots.heat_map(f"attention-{number}-{head}", f"Cross-attention of head {head}", part))
+            for head, part in enumerate(weights, start=1)
+        ]
+        pictures.append({"mean": Markup(large), "strongest": f"{mean.max():.2f}", "heads": heads})
+    return pictures
+
+
+def _data(manifest: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What was kept and what was dropped."""
+    if manifest is None:
+        return None
+    rows, dropped = [], []
+    for split, facts in manifest["splits"].items():
+        tokens = facts.get("tokens", {})
+        rows.append((split, [_whole(facts["pairs"]), *(_whole(tokens.get(side)) for side in ("source", "target"))]))
+        read = facts["pairs"] + sum(facts.get("dropped", {}).values())
+        for reason, count in facts.get("dropped", {}).items():
+            if count:
+                dropped.append((split, reason, _whole(count), f"{100 * count / read:.2g}%"))
+    facts = {"source": manifest["source"], "vocabulary": _whole(manifest["vocabulary"]), "hash": manifest.get("sha256")}
+    return facts | {"rows": rows, "dropped": dropped}
+
+
+def _settings(experiment: config.Experiment) -> dict[str, list[dict[str, Any]]]:
+    """Every field by room, beside its default."""
+    rooms: dict[str, list[dict[str, Any]]] = {}
+    defaults = config.flatten(config.Experiment())
+    for path, value in config.flatten(experiment).items():
+        room, _, name = path.rpartition(".")
+        differs = value != defaults[path]
+        field = {"name": name, "value": _setting(value), "default": _setting(defaults[path]), "differs": differs}
+        rooms.setdefault(room or "experiment", []).append(field)
+    return rooms
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _finite(value: Any) -> float | None:
+    """The number, unless it is missing or one of the texts that stand for NaN and infinity."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _fixed(value: float | None, digits: int = 2) -> str | None:
+    return None if value is None else f"{value:,.{digits}f}"
+
+
+def _whole(value: int | None) -> str | None:
+    return None if value is None else f"{value:,}"
+
+
+def _duration(seconds: float) -> str:
+    if not seconds:
+        return "not recorded"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"

@@ -1,0 +1,126 @@
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from t2t_jax.config import Data
+from t2t_jax.data import store
+from t2t_jax.errors import DataError, UserError
+from t2t_jax.symbols import EOS_ID
+
+
+def write_corpus(folder: Path, train: list[tuple[bytes, bytes]]) -> Data:
+    """A whitespace corpus of single letters, so that what is stored can be read off."""
+    folder.mkdir(exist_ok=True)
+    for stem, pairs in (("train", train), ("valid", [(b"a b", b"b a")]), ("test", [(b"a", b"a"), (b"", b"b")])):
+        for place, language in enumerate(("en", "de")):
+            (folder / f"{stem}.{language}").write_bytes(b"".join(pair[place] + b"\n" for pair in pairs))
+    return Data(source="files", directory=str(folder), tokenizer="whitespace", max_length=4)
+
+
+def test_ordinary_pairs_are_kept_in_order(tmp_path: Path) -> None:
+    data = write_corpus(tmp_path / "text", [(b"a b", b"b"), (b"b", b"a a a")])
+    opened = store.prepare(data, tmp_path / "run")
+    corpus = opened.corpus()
+    a, b = (opened.tokenizer.encode([letter])[0][0] for letter in "ab")
+    assert [len(column) for column in corpus.lengths] == [2, 2]
+    assert corpus.source.padded(np.array([1, 0]), 3, 3, EOS_ID).tolist() == [[b, EOS_ID, 0], [a, b, EOS_ID], [0, 0, 0]]
+    assert corpus.target.padded(np.array([1]), 1, 4, EOS_ID).tolist() == [[a, a, a, EOS_ID]]
+
+
+def test_what_is_dropped_is_counted_by_reason(tmp_path: Path) -> None:
+    train = [(b"a", b"a"), (b"", b"a"), (b"a", b" \t"), (b"\xff", b"a"), (b"a b a b", b"a"), (b"a", b"b " * 100_000)]
+    opened = store.prepare(write_corpus(tmp_path / "text", train), tmp_path / "run")
+    facts = opened.manifest["splits"]["train"]
+    assert facts["pairs"] == 1
+    assert facts["dropped"] == {"empty": 2, "invalid UTF-8": 1, "too long": 2}
+    assert facts["tokens"] == {"source": 2, "target": 2}, "end of sentence counts"
+
+
+def test_evaluation_text_is_kept_whole(tmp_path: Path) -> None:
+    data = write_corpus(tmp_path / "text", [(b"a", b"a")])
+    run = tmp_path / "run"
+    opened = store.prepare(data, run)
+    opened.copy_to_run(run)
+    assert store.evaluation_text(run, "test") == (["a", ""], ["a", "b"])
+    (tmp_path / "text" / "test.en").write_bytes(b"a\n\xff\n")
+    with pytest.raises(DataError, match="test text: line 2 is not valid UTF-8"):
+        store.prepare(data, run)
+
+
+def test_unchanged_store_is_used_again_and_a_changed_one_made_anew(tmp_path: Path) -> None:
+    data = write_corpus(tmp_path / "text", [(b"a b", b"b"), (b"b", b"a")])
+    run = tmp_path / "run"
+    store.prepare(data, run)
+    stamp = (run / "data" / store.MANIFEST).stat().st_mtime_ns
+    store.prepare(data, run)
+    assert (run / "data" / store.MANIFEST).stat().st_mtime_ns == stamp
+
+    changes = {
+        "another setting": dataclasses.replace(data, max_length=2),
+        "another letter": write_corpus(tmp_path / "text", [(b"a b", b"b"), (b"b", b"b")]),
+    }
+    for what, changed in changes.items():
+        before = (run / "data" / store.MANIFEST).stat().st_mtime_ns
+        store.prepare(changed, run)
+        assert (run / "data" / store.MANIFEST).stat().st_mtime_ns != before, what
+
+
+@pytest.mark.parametrize("damage", ["flip", "remove", "manifest"])
+def test_damaged_store_is_made_anew(tmp_path: Path, damage: str) -> None:
+    data = write_corpus(tmp_path / "text", [(b"a b", b"b"), (b"b", b"a")])
+    opened = store.prepare(data, tmp_path / "run")
+    file = opened.directory / ("manifest.json" if damage == "manifest" else "train.source.tokens.npy")
+    whole = file.read_bytes()
+    if damage == "remove":
+        file.unlink()
+    else:
+        file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    store.prepare(data, tmp_path / "run")
+    assert file.read_bytes() == whole
+
+
+def test_preparing_is_byte_for_byte_repeatable(tmp_path: Path) -> None:
+    stores = [store.prepare(Data(vocabulary_size=1000), tmp_path / name).directory for name in ("one", "two")]
+    names = sorted(path.name for path in stores[0].iterdir())
+    assert names == sorted(path.name for path in stores[1].iterdir())
+    for name in names:
+        assert (stores[0] / name).read_bytes() == (stores[1] / name).read_bytes(), name
+
+
+def test_saved_tokenizer_is_reused(tmp_path: Path) -> None:
+    data = write_corpus(tmp_path / "text", [(b"a b", b"b")])
+    first = store.prepare(data, tmp_path / "run")
+    first.copy_to_run(tmp_path / "run")
+    other = write_corpus(tmp_path / "other", [(b"c b", b"b")])
+    reused = store.prepare(dataclasses.replace(other, tokenizer_from=str(tmp_path / "run")), tmp_path / "second")
+    assert reused.tokenizer.encode(["a b c"]) == first.tokenizer.encode(["a b c"])
+    with pytest.raises(DataError, match="tokenizer_from='nowhere'"):
+        store.prepare(dataclasses.replace(other, tokenizer_from="nowhere"), tmp_path / "third")
+
+
+@pytest.mark.parametrize(
+    ("train", "sentence"),
+    [
+        ([(b"a b a b a", b"a")], r"No training pair is left: 1 too long"),
+        ([(b"\xff", b"a")], r"No training pair is left: 1 invalid UTF-8"),
+    ],
+)
+def test_nothing_left_says_why_and_leaves_nothing(tmp_path: Path, train: list, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        store.prepare(write_corpus(tmp_path / "text", train), tmp_path / "run")
+    assert not list((tmp_path / "run").glob("*"))
+
+
+def test_unwritable_place_is_one_sentence(tmp_path: Path) -> None:
+    data = write_corpus(tmp_path / "text", [(b"a", b"a")])
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DataError, match="cannot be written"):
+        store.prepare(data, tmp_path / "file")
+
+
+def test_manifest_names_no_place(tmp_path: Path) -> None:
+    opened = store.prepare(write_corpus(tmp_path / "text", [(b"a", b"a")]), tmp_path / "run")
+    assert str(tmp_path) not in json.dumps(opened.manifest)

@@ -1,0 +1,201 @@
+"""Beam search on tables of logits: against all sequences there are, and against a search in plain Python."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t2t_jax.decoding.beam import NEVER, beam_search
+from t2t_jax.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+WORDS = (UNK_ID, 4, 5)  # what can be chosen besides the end of sentence
+SYMBOLS, LENGTH = 6, 5
+ALPHAS = (0.0, 0.6, 1.0)
+PENALTIES = {"gnmt": lambda n, alpha: ((5 + n) / 6) ** alpha, "length": lambda n, alpha: n**alpha}
+
+
+@functools.partial(jax.jit, static_argnames=("beam", "n_best", "penalty", "early_stopping"))
+def search(tables, limits, alpha, *, beam, n_best, penalty="gnmt", early_stopping=True):
+    """Over logits [B, T, Z, Z, Z] by position, last token but one and last token.
+
+    The cache is the last token but one, so it must follow its hypothesis.
+    """
+
+    def step(tokens, index, before):
+        return tables[jnp.arange(len(tables))[:, None], index, before, tokens], tokens
+
+    start = jnp.full((len(tables), beam), PAD_ID)
+    options = dict(penalty=penalty, n_best=n_best, early_stopping=early_stopping)
+    return beam_search(step, start, limits, beam=beam, length=LENGTH, alpha=alpha, **options)
+
+
+def random_tables(rows, seed=0):
+    """Tables of which some like to end and some do not."""
+    rng = np.random.default_rng(seed)
+    tables = 2 * rng.standard_normal((rows, LENGTH, SYMBOLS, SYMBOLS, SYMBOLS), np.float32)
+    tables[..., EOS_ID] += rng.uniform(-5, 1, (rows, 1, 1, 1))
+    return tables
+
+
+def rows_of(found):
+    """Each row's hypotheses as (words, score, cut)."""
+    tokens, scores, lengths, cut = map(np.asarray, found)
+    # Behind a hypothesis there is padding only.
+    assert not tokens[np.arange(LENGTH) >= lengths[..., None]].any()
+    return [
+        [(tuple(map(int, words[:n])), float(score), bool(c)) for words, score, n, c in zip(*row, strict=True)]
+        for row in zip(tokens, scores, lengths, cut, strict=True)
+    ]
+
+
+def assert_same(found, expected):
+    for number, (row, wanted) in enumerate(zip(rows_of(found), expected, strict=True)):
+        words, scores, cut = zip(*row, strict=True)
+        wanted_words, wanted_scores, wanted_cut = zip(*wanted, strict=True)
+        assert (words, cut) == (wanted_words, wanted_cut), f"row {number}"
+        np.testing.assert_allclose(scores, wanted_scores, rtol=1e-5, atol=1e-6, err_msg=f"row {number}")
+
+
+def log_probabilities(table, words):
+    before, last = (PAD_ID, BOS_ID, *words)[-2:]
+    logits = table[len(words), before, last].astype(np.float64)
+    return logits - np.log(np.exp(logits).sum())
+
+
+def best_of_all(table, limit, divisor, n_best):
+    """The best of every sequence of up to `limit` words and an end."""
+    complete = []
+
+    def grow(words, score):
+        log_p = log_probabilities(table, words)
+        complete.append((words, (score + log_p[EOS_ID]) / divisor(len(words) + 1), False))
+        if len(words) < limit:
+            for word in WORDS:
+                grow((*words, word), score + log_p[word])
+
+    grow((), 0.0)
+    return sorted(complete, key=lambda hypothesis: -hypothesis[1])[:n_best]
+
+
+def plain_beam_search(table, limit, divisor, beam, n_best):
+    """The rule of the search, one hypothesis at a time and without stopping early."""
+    opened, finished = [((), 0.0)], []
+    for position in range(limit + 1 if limit else 0):
+        candidates = []
+        for words, score in opened:
+            log_p = log_probabilities(table, words)
+            candidates += [((*words, token), score + log_p[token]) for token in (*WORDS, EOS_ID)]
+        candidates = sorted(candidates, key=lambda candidate: -candidate[1])[: 2 * beam]
+        ended = [(words[:-1], score) for words, score in candidates if words[-1] == EOS_ID]
+        finished += [(words, score / divisor(position + 1), False) for words, score in ended]
+        if position < limit:
+            opened = [candidate for candidate in candidates if candidate[0][-1] != EOS_ID][:beam]
+        else:
+            has_ended = {words for words, _ in ended}
+            opened = [hypothesis for hypothesis in opened if hypothesis[0] not in has_ended]
+    finished = sorted(finished, key=lambda hypothesis: -hypothesis[1])[:beam]
+    # What is cut counts as long as if its end came next.
+    cut = [(words, score / divisor(limit + 1), limit > 0) for words, score in opened]
+    nothing = [((), NEVER, False)] * n_best
+    return (finished + cut + nothing)[:n_best]
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("early_stopping", [True, False])
+def test_a_beam_that_holds_everything_finds_the_best_of_all_sequences(penalty, early_stopping):
+    tables, limits = random_tables(16), np.arange(16) % 4 + 1
+    beam = len(WORDS) ** 4 * (len(WORDS) + 1) // 2  # the search looks at twice as many candidates as its beam
+    options = dict(beam=beam, penalty=penalty, early_stopping=early_stopping)
+    for alpha in ALPHAS:
+        divisor = functools.partial(PENALTIES[penalty], alpha=alpha)
+        expected = [best_of_all(table, limit, divisor, 4) for table, limit in zip(tables, limits, strict=True)]
+        assert_same(search(tables, limits, alpha, n_best=4, **options), expected)
+
+
+NARROW = pytest.mark.parametrize(
+    ("beam", "n_best", "penalty"), [(2, 1, "gnmt"), (3, 1, "length"), (2, 2, "gnmt"), (4, 4, "length")]
+)
+TABLES, LIMITS = random_tables(50, seed=1), np.arange(50) % LENGTH
+
+
+@NARROW
+def test_a_narrow_beam_equals_a_plain_search(beam, n_best, penalty):
+    for alpha in ALPHAS:
+        divisor = functools.partial(PENALTIES[penalty], alpha=alpha)
+        expected = [
+            plain_beam_search(table, limit, divisor, beam, n_best) for table, limit in zip(TABLES, LIMITS, strict=True)
+        ]
+        assert_same(search(TABLES, LIMITS, alpha, beam=beam, n_best=n_best, penalty=penalty), expected)
+
+
+@NARROW
+def test_stopping_early_changes_no_result(beam, n_best, penalty):
+    for alpha in ALPHAS:
+        early, late = (
+            search(TABLES, LIMITS, alpha, beam=beam, n_best=n_best, penalty=penalty, early_stopping=early)
+            for early in (True, False)
+        )
+        jax.tree.map(np.testing.assert_array_equal, early, late)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_a_beam_of_one_is_greedy_search(alpha):
+    def walk(table, limit):
+        words = ()
+        while len(words) < limit:
+            log_p = log_probabilities(table, words)
+            best = max((*WORDS, EOS_ID), key=log_p.__getitem__)
+            if best == EOS_ID:
+                break
+            words += (best,)
+        return words
+
+    found = rows_of(search(TABLES, LIMITS, alpha, beam=1, n_best=1))
+    walks = [walk(table, limit) for table, limit in zip(TABLES, LIMITS, strict=True)]
+    assert [words for ((words, _, _),) in found] == walks
+
+
+def test_a_row_does_not_depend_on_its_neighbours():
+    together = search(TABLES, LIMITS, 0.6, beam=2, n_best=2)
+    for row in range(2 * LENGTH):  # every limit twice
+        one = slice(row, row + 1)
+        alone = search(TABLES[one], LIMITS[one], 0.6, beam=2, n_best=2)
+        jax.tree.map(lambda a, b, one=one: np.testing.assert_array_equal(a, b[one]), alone, together)
+
+
+def test_rows_of_limit_0_are_empty_and_not_cut():
+    for row in rows_of(search(TABLES, np.zeros_like(LIMITS), 0.6, beam=2, n_best=2)):
+        assert row[0] == ((), 0.0, False)
+        assert row[1] == ((), NEVER, False)
+
+
+def by_position(*probabilities):
+    """A table that looks at the position alone: {token: probability} for each."""
+    table = np.full((1, LENGTH, SYMBOLS, SYMBOLS, SYMBOLS), NEVER, np.float32)
+    for position, given in enumerate(probabilities):
+        for token, probability in given.items():
+            table[0, position, :, :, token] = np.log(probability)
+    return table
+
+
+def test_an_end_at_the_limit_is_in_time():
+    table = by_position({4: 0.9, 5: 0.1}, {4: 0.8, 5: 0.2}, {EOS_ID: 1.0})
+    (found,) = rows_of(search(table, np.array([2]), 0.0, beam=2, n_best=2))
+    assert [(words, cut) for words, _, cut in found] == [((4, 4), False), ((4, 5), False)]
+    np.testing.assert_allclose([score for _, score, _ in found], np.log([0.72, 0.18]), rtol=1e-5)
+
+
+def test_without_an_end_up_to_the_limit_the_best_are_cut_there():
+    table = by_position({4: 0.9, 5: 0.1}, {4: 0.8, 5: 0.2}, {4: 1.0}, {EOS_ID: 1.0})
+    (found,) = rows_of(search(table, np.array([2]), 0.0, beam=2, n_best=2))
+    assert [(words, cut) for words, _, cut in found] == [((4, 4), True), ((4, 5), True)]
+    np.testing.assert_allclose([score for _, score, _ in found], np.log([0.72, 0.18]), rtol=1e-5)
+
+
+def test_what_ends_at_the_limit_is_not_returned_again_as_cut():
+    table = by_position({4: 0.6, 5: 0.4})
+    table[0, 1, :, 4, EOS_ID] = table[0, 1, :, 5, 5] = 0.0  # after a 4 comes the end, after a 5 never
+    (found,) = rows_of(search(table, np.array([1]), 0.0, beam=2, n_best=2))
+    assert [(words, cut) for words, _, cut in found] == [((4,), False), ((5,), True)]

@@ -1,0 +1,117 @@
+"""`translate`, `evaluate` and `report` on a trained run, with text as it comes."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from t2t_jax.config import Decoding
+from t2t_jax.decoding.translator import Translator
+
+HOSTILE = [
+    b"I'm not going to go.",
+    b"",
+    b"   ",
+    "emoji 😀 and 漢字".encode(),
+    "one\u2028line, and\u0085another".encode(),
+    b"bytes \xff\xfe that are no text",
+    b"\x00\x01\x02",
+    b"tab\tseparated",
+    b"word " * 20_000,
+    b"carriage return\r",
+    b"Tom also saw it.",
+]
+
+
+def test_every_line_gets_one_line_in_order(launch, trained: Path) -> None:
+    done = launch("translate", trained, "--decoding.max-source-length", 64, stdin=b"\n".join(HOSTILE) + b"\n")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.split("\n")
+    assert len(lines) == len(HOSTILE) + 1
+    assert lines[-1] == ""
+    assert [i for i, line in enumerate(lines[:-1]) if not line] == [1, 2]
+    assert "1 lines were longer than 64 tokens" in done.stderr
+    alone = launch("translate", trained, stdin=b"I'm not going to go.\nTom also saw it.")
+    assert alone.stdout.split("\n") == [lines[0], lines[10], ""], "neighbours change nothing; no final line end needed"
+
+
+def test_files_and_short_names(launch, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("Tom also saw it.\n\n")
+    done = launch(
+        "translate", trained, "--input", tmp_path / "in", "--output", tmp_path / "out", "--beam", 1, "--alpha", 0
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    written = (tmp_path / "out").read_text()
+    assert written.count("\n") == 2
+    piped = launch("translate", trained, "--decoding.beam_size=1", "--decoding.alpha", "0.0", stdin="Tom also saw it.\n\n")
+    assert piped.stdout == written
+
+
+def test_a_line_is_the_same_alone_and_among_others(trained: Path) -> None:
+    translator = Translator.load(trained, Decoding(beam_size=2, extra_length=4))
+    lines = [(trained / "translations" / "test.source").read_text().split("\n")[i] for i in range(10)]
+    together = translator.translate(lines, n_best=2)
+    assert together == translator.translate(lines[::-1], n_best=2)[::-1]
+    assert together[3] == translator.translate([lines[3]], n_best=2)[0]
+    assert all(best.score >= second.score or second.cut for best, second in together)
+
+
+def test_evaluate_repeats_what_training_reported(launch, trained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)  # everything after training needs only this directory
+    before = json.loads((run / "report.json").read_text())
+    done = launch("evaluate", run, "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["test"]["bleu"]["13a"] == before["bleu"]
+    assert result["test"]["perplexity"] == before["perplexity"]
+    assert json.loads((run / "report.json").read_text()) == before
+    other = launch("evaluate", run, "--split", "validation", "--beam", 1)
+    assert other.returncode == 0, other.stderr
+    assert "validation  BLEU (13a)" in other.stdout
+
+
+def test_report_renders_again(launch, trained: Path) -> None:
+    page = trained / "report.html"
+    before = page.read_bytes()
+    page.unlink()
+    done = launch("report", trained)
+    assert done.returncode == 0, done.stderr
+    assert page.read_bytes() == before
+    assert done.stdout.strip() == str(page)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["translate", "{empty}"], "is not a run directory"),
+        (["evaluate", "{missing}"], "does not exist"),
+        (["translate", "{untrained}"], "has no checkpoint"),
+        (["translate", "{trained}", "--input", "{missing}"], "cannot be read"),
+        (["translate", "{trained}", "--output", "{missing}/deeper/file"], "cannot be written"),
+        (["translate", "{trained}", "--beam", "0"], "beam_size=0"),
+        (["report", "{empty}"], "is not a run directory"),
+    ],
+)
+def test_unusable_requests_are_one_sentence(launch, trained: Path, tmp_path: Path, arguments, sentence: str) -> None:
+    empty, untrained = tmp_path / "empty", tmp_path / "untrained"
+    empty.mkdir()
+    untrained.mkdir()
+    for name in ("config.json", "tokenizer.model"):
+        shutil.copyfile(trained / name, untrained / name)
+    places = {"empty": empty, "untrained": untrained, "trained": trained, "missing": tmp_path / "missing"}
+    done = launch(*(word.format(**places) for word in arguments))
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().split("\n")) <= 2
+
+
+def test_a_run_directory_cannot_run_code(trained: Path) -> None:
+    """Nothing in it is Python or a pickle."""
+    for path in trained.rglob("*"):
+        if path.is_file():
+            assert path.suffix not in {".py", ".pkl", ".pickle"}, path
+            assert path.read_bytes()[:2] not in {b"\x80\x03", b"\x80\x04", b"\x80\x05"}, path

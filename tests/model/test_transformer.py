@@ -1,0 +1,136 @@
+"""What the model must hold whatever its size: masks, positions, dropout, and decoding a token at a time."""
+
+import functools
+import math
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t2t_jax import config, model
+from t2t_jax.model.positions import sinusoids
+from t2t_jax.model.transformer import shift_right
+from t2t_jax.symbols import BOS_ID, PAD_ID
+
+VOCABULARY = 11  # 16 with the filling rows
+MODEL = config.Model(num_layers=1, d_model=16, d_ff=16, num_heads=2, vocabulary_multiple=8, max_positions=12)
+SOURCE = np.array([[5, 7, 3, 0, 0], [6, 8, 9, 4, 3]] * 3)
+TARGET = np.array([[4, 10, 6, 3, 0], [9, 3, 0, 0, 0]] * 3)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def apply(transformer, params, source, target):
+    return transformer.apply({"params": params}, source, target, deterministic=True)
+
+
+@pytest.fixture
+def transformer():
+    return model.build(MODEL, VOCABULARY)
+
+
+@pytest.fixture
+def params(transformer, random_params):
+    return random_params(transformer)
+
+
+def test_the_amount_of_padding_changes_no_real_logit(transformer, params):
+    logits = apply(transformer, params, SOURCE, TARGET)
+    wider = apply(transformer, params, np.pad(SOURCE, ((0, 0), (0, 3))), np.pad(TARGET, ((0, 0), (0, 2))))
+    real = TARGET != PAD_ID
+    np.testing.assert_allclose(logits[real], wider[:, : TARGET.shape[1]][real], rtol=1e-5, atol=1e-5)
+
+
+def test_what_padding_looks_like_changes_no_real_logit(transformer, params):
+    other = params | {"embedding": params["embedding"].at[PAD_ID].add(1)}
+    logits, changed = (apply(transformer, p, SOURCE, TARGET) for p in (params, other))
+    real = TARGET != PAD_ID
+    # The padding's own column goes through the tied projection and does change.
+    np.testing.assert_array_equal(logits[real][:, 1:], changed[real][:, 1:])
+    assert (logits[~real][:, 1:] != changed[~real][:, 1:]).any()
+
+
+def test_a_logit_depends_on_the_tokens_before_it_alone(transformer, params):
+    target = np.array([4, 10, 6, 7, 5])
+    place = np.arange(len(target))
+    changed = np.where(place >= place[:, None], 9, target)  # row t: other tokens from position t on
+    source = np.repeat(SOURCE[1:2], 1 + len(changed), axis=0)
+    first, *others = np.asarray(apply(transformer, params, source, np.stack([target, *changed])))
+    for t, logits in enumerate(others):
+        np.testing.assert_array_equal(logits[: t + 1], first[: t + 1])
+        assert (logits[t + 1 :] != first[t + 1 :]).any(axis=-1).all()
+
+
+@pytest.mark.parametrize(("norm", "positions"), [("post", "sinusoidal"), ("pre", "learned")])
+def test_decoding_a_token_at_a_time_equals_teacher_forcing(norm, positions, random_params):
+    transformer = model.build(replace(MODEL, num_layers=2, norm=norm, positions=positions), VOCABULARY)
+    params = random_params(transformer)
+    source = SOURCE[:2]
+    rows, beam, length = 2, 3, 4
+    targets = np.random.default_rng(0).integers(4, VOCABULARY, (rows, beam, length))
+
+    @jax.jit
+    def step_by_step(params):
+        run = functools.partial(transformer.apply, {"params": params})
+        memory = run(source, deterministic=True, method="encode")
+        cache = run(memory, source != PAD_ID, beam, length + 2, method="start_cache")
+        inputs = jnp.concatenate([jnp.full((rows, beam, 1), BOS_ID), targets[..., :-1]], axis=2)
+
+        def step(cache, numbered):
+            index, tokens = numbered
+            logits, cache = run(tokens, index, cache, method="decode_step")
+            return cache, logits
+
+        _, logits = jax.lax.scan(step, cache, (jnp.arange(length), jnp.moveaxis(inputs, 2, 0)))
+        return jnp.moveaxis(logits, 0, 2)
+
+    at_once = apply(transformer, params, np.repeat(source, beam, axis=0), targets.reshape(-1, length))
+    np.testing.assert_allclose(
+        step_by_step(params), at_once.reshape(rows, beam, length, -1), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_decoder_inputs_are_the_targets_behind_a_begin_of_sentence():
+    np.testing.assert_array_equal(shift_right(jnp.array([[4, 10, 3], [9, 3, 0]])), [[BOS_ID, 4, 10], [BOS_ID, 9, 3]])
+
+
+def test_sinusoids_are_the_papers():
+    table = sinusoids(50, 8)
+    for position in range(50):
+        for i in range(4):
+            angle = position / 10000 ** (2 * i / 8)
+            assert table[position, 2 * i] == pytest.approx(math.sin(angle), abs=1e-6)
+            assert table[position, 2 * i + 1] == pytest.approx(math.cos(angle), abs=1e-6)
+
+
+def test_concatenated_sinusoids_are_tensor2tensors():
+    table = sinusoids(50, 8, "concatenated")
+    for position in range(50):
+        for i in range(4):
+            angle = position / 10000 ** (i / 3)
+            assert table[position, i] == pytest.approx(math.sin(angle), abs=1e-6)
+            assert table[position, 4 + i] == pytest.approx(math.cos(angle), abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["dropout", "attention_dropout", "relu_dropout"])
+def test_each_dropout_changes_the_output_and_its_key_decides_how(kind, transformer, params):
+    none = replace(MODEL, dropout=0.0, attention_dropout=0.0, relu_dropout=0.0)
+    dropping = model.build(replace(none, **{kind: 0.5}), VOCABULARY)
+
+    @jax.jit
+    def drop(seed):
+        rngs = {"dropout": jax.random.key(seed, impl="rbg")}  # compiles faster than the default generator
+        return dropping.apply({"params": params}, SOURCE, TARGET, deterministic=False, rngs=rngs)
+
+    first, again, other = drop(1), drop(1), drop(2)
+    np.testing.assert_array_equal(first, again)
+    assert not np.allclose(first, other)
+    assert not np.allclose(first, apply(transformer, params, SOURCE, TARGET))
+
+
+def test_filling_vocabulary_entries_have_no_probability_whatever_their_rows_hold(transformer, params):
+    params = params | {"embedding": params["embedding"].at[VOCABULARY:].set(9.0)}
+    probabilities = jax.nn.softmax(apply(transformer, params, SOURCE, TARGET))
+    assert not probabilities[..., VOCABULARY:].any()
+    assert probabilities[..., :VOCABULARY].all()
