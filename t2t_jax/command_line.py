@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -47,7 +48,7 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Loss, perplexity, BLEU by all protocols and chrF of a run; renews its report."""
+    """Loss, perplexity, BLEU by all protocols and chrF of a run."""
 
     decoding: DecodingSettings
     split: Literal["validation", "test"] | None = None
@@ -107,9 +108,9 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
-        return 128 + 2
-    except BrokenPipeError:  # whoever read our output has seen enough
-        sys.stderr.close()
+        return FAILED
+    except BrokenPipeError:  # whoever read our output has seen enough; nothing may try to flush the rest
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -30,7 +29,9 @@ def train(targets: Sequence[Path], options: command_line.Train) -> int:
     outcome = loop.train(experiment, run)
     if not outcome.finished:
         return STOPPED
-    results = _evaluate(run, experiment, experiment.decoding, experiment.evaluation.splits)
+    translator = Translator.load(run)
+    results = [evaluate_split(run, experiment, translator, split) for split in experiment.evaluation.splits]
+    _keep(run, experiment, translator, results)
     _print_samples(results[0])
     _print_scores(results)
     print(f"\nReport: {run / run_directory.PAGE}")
@@ -53,11 +54,16 @@ def prepare(targets: Sequence[Path], options: command_line.Prepare) -> int:
 
 
 def evaluate(targets: Sequence[Path], options: command_line.Evaluate) -> int:
-    """Score a run and renew its report."""
+    """Score a run; the report is renewed when the run's own settings are used, so that it never shows others."""
     (run,) = targets
     experiment = run_directory.load_config(run)
     splits = (options.split,) if options.split else experiment.evaluation.splits
-    results = _evaluate(run, experiment, options.decoding, splits)
+    translator = Translator.load(run, options.decoding)
+    results = [evaluate_split(run, experiment, translator, split) for split in splits]
+    if options.decoding == experiment.decoding and splits == experiment.evaluation.splits:
+        _keep(run, experiment, translator, results)
+    else:
+        say("These are not the run's own settings, so its report stays as it is.")
     if options.json:
         print(json.dumps({result.split: result.as_json() for result in results}, indent=2))
     else:
@@ -92,14 +98,9 @@ def report(targets: Sequence[Path], options: command_line.Report) -> int:
     return DONE
 
 
-def _evaluate(
-    run: Path, experiment: config.Experiment, decoding: config.Decoding, splits: Sequence[str]
-) -> list[SplitResult]:
-    translator = Translator.load(run, decoding)
-    results = [evaluate_split(run, experiment, translator, split) for split in splits]  # type: ignore[arg-type]
-    write_report(run, dataclasses.replace(experiment, decoding=decoding), translator, results)
+def _keep(run: Path, experiment: config.Experiment, translator: Translator, results: list[SplitResult]) -> None:
+    write_report(run, experiment, translator, results)
     write_page(run)
-    return results
 
 
 def _print_samples(result: SplitResult) -> None:

@@ -278,6 +278,8 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         _check_types(self)
+        if not self.splits:
+            raise ConfigError("evaluation: splits is empty; name at least one of validation and test.")
 
 
 @dataclass(frozen=True)

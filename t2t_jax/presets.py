@@ -1,4 +1,4 @@
-"""The named sets of choices in which the paper and the code released with it differ. Each returns a changed experiment."""
+"""The named sets of choices in which the paper and the code released with it differ, as changes of an experiment."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_wmt_experiments_are_the_papers_recipe(
     heads=st.sampled_from([1, 2, 4, 8]),
     dropout=st.floats(0, 0.99),
     rate=st.none() | st.floats(1e-6, 10),
-    splits=st.lists(st.sampled_from(["validation", "test"]), unique=True).map(tuple),
+    splits=st.lists(st.sampled_from(["validation", "test"]), min_size=1, unique=True).map(tuple),
 )
 def test_json_round_trip_is_exact(layers: int, heads: int, dropout: float, rate: float | None, splits: tuple) -> None:
     experiment = Experiment(
@@ -83,6 +83,7 @@ def test_json_round_trip_is_exact(layers: int, heads: int, dropout: float, rate:
         (lambda: Mesh(data=-1, fsdp=-1), r"only one axis can be -1"),
         (lambda: Mesh(tensor=0), r"tensor=0 must be at least 1"),
         (lambda: Experiment(name="../up"), r"name='../up'"),
+        (lambda: Evaluation(splits=()), r"splits is empty"),
         (lambda: Experiment(model=Model(positions="learned", max_positions=8)), r"max_positions=8 is shorter"),
     ],
 )
@@ -102,9 +103,7 @@ def test_misspelt_field_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"unknown field 'model.num_layer'. Did you mean 'num_layers'"):
         config.from_json(text)
     file = tmp_path / "e.py"
-    file.write_text(
-        "from t2t_jax.config import *\ndef get_config():\n    return Experiment(model=Model(d_mdel=8))\n"
-    )
+    file.write_text("from t2t_jax.config import *\ndef get_config():\n    return Experiment(model=Model(d_mdel=8))\n")
     with pytest.raises(ConfigError, match=r"Model has no field 'd_mdel'. Did you mean 'd_model'"):
         config.load_experiment(file)
 

@@ -55,7 +55,7 @@ class SplitResult:
 
 
 def evaluate_split(run: Path, experiment: config.Experiment, translator: Translator, split: Split) -> SplitResult:
-    """Translate and score a split; the translations go to RUN/translations/SPLIT.hypothesis."""
+    """Translate and score a split of a run."""
     sources, references = evaluation_text(run, split)
     held_out = HeldOut(
         sources,
@@ -72,7 +72,6 @@ def evaluate_split(run: Path, experiment: config.Experiment, translator: Transla
         held_out.close()
     translations = translate_all(translator, sources, f"translating {split}")
     hypotheses = [translation.text for translation in translations]
-    write_atomically(run / "translations" / f"{split}.hypothesis", "".join(f"{line}\n" for line in hypotheses))
     protocols = dict.fromkeys((experiment.evaluation.protocol, *PROTOCOLS))
     scores = {name: bleu(hypotheses, references, name) for name in protocols}
     return SplitResult(split, loss, scores, chrf(hypotheses, references), sources, references, translations)
@@ -90,7 +89,13 @@ def translate_all(translator: Translator, lines: list[str], description: str) ->
 
 
 def write_report(run: Path, experiment: config.Experiment, translator: Translator, results: list[SplitResult]) -> None:
-    """report.json and the attention weights of two sentences; the first result is the one that is headlined."""
+    """Keep what an evaluation found in the run: report.json, the translations, and the attention of two sentences.
+
+    The first result is the one that is headlined.
+    """
+    for result in results:
+        lines = "".join(f"{translation.text}\n" for translation in result.translations)
+        write_atomically(run / "translations" / f"{result.split}.hypothesis", lines)
     first = results[0]
     headline = first.bleu[experiment.evaluation.protocol]
     logged = metrics.read(run)
@@ -122,7 +127,7 @@ def attention_samples(translator: Translator, result: SplitResult) -> list[dict[
     chosen = [
         (source, translation)
         for source, translation in zip(result.sources, result.translations, strict=True)
-        if 6 <= len(translation.ids) <= 14 and not translation.cut
+        if 6 <= len(translation.ids) <= 14 and not (translation.cut or translation.source_cut)
     ][:PICTURES]
     samples = []
     for source, translation in chosen:

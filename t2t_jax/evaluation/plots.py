@@ -59,7 +59,7 @@ def curves(name: str, description: str, lines: Sequence[Line], width: int, heigh
         axes = figure.add_subplot()
         for line in lines:
             few = len(line.x) <= 60  # dots that touch say less than the line alone
-            marker = "o" if line.dots and few or len(line.x) == 1 else ""
+            marker = "o" if (line.dots and few) or len(line.x) == 1 else ""
             axes.plot(line.x, line.y, color=line.colour, linewidth=1.6, marker=marker, markersize=3.6)
         _plain_axes(axes)
         axes.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))

@@ -17,6 +17,7 @@ from t2t_jax.errors import RunError
 from t2t_jax.run_directory import AVERAGED, CHECKPOINTS
 from t2t_jax.training.state import Params, TrainState
 
+
 @dataclass(frozen=True)
 class Progress:
     """What early stopping has seen; saved with the state, so a resumed run stops where an undisturbed one would."""

@@ -51,7 +51,9 @@ def test_shapes_are_few_nest_and_have_as_many_rows_as_the_budgets_allow(lengths,
     shapes = Plan.build(*lengths, **settings).shapes
     assert 1 <= len(shapes) <= settings["max_shapes"]
     for small, large in itertools.pairwise(shapes):
-        assert small.source <= large.source and small.target <= large.target and small[:2] != large[:2]
+        assert small.source <= large.source
+        assert small.target <= large.target
+        assert small[:2] != large[:2]
     for shape in shapes:
         more = shape.rows + 1
         assert more * shape.source > settings["source_budget"] or more * shape.target > settings["target_budget"]

@@ -27,7 +27,7 @@ def search(tables, limits, alpha, *, beam, n_best, penalty="gnmt", early_stoppin
         return tables[jnp.arange(len(tables))[:, None], index, before, tokens], tokens
 
     start = jnp.full((len(tables), beam), PAD_ID)
-    options = dict(penalty=penalty, n_best=n_best, early_stopping=early_stopping)
+    options = {"penalty": penalty, "n_best": n_best, "early_stopping": early_stopping}
     return beam_search(step, start, limits, beam=beam, length=LENGTH, alpha=alpha, **options)
 
 
@@ -107,7 +107,7 @@ def plain_beam_search(table, limit, divisor, beam, n_best):
 def test_a_beam_that_holds_everything_finds_the_best_of_all_sequences(penalty, early_stopping):
     tables, limits = random_tables(16), np.arange(16) % 4 + 1
     beam = len(WORDS) ** 4 * (len(WORDS) + 1) // 2  # the search looks at twice as many candidates as its beam
-    options = dict(beam=beam, penalty=penalty, early_stopping=early_stopping)
+    options = {"beam": beam, "penalty": penalty, "early_stopping": early_stopping}
     for alpha in ALPHAS:
         divisor = functools.partial(PENALTIES[penalty], alpha=alpha)
         expected = [best_of_all(table, limit, divisor, 4) for table, limit in zip(tables, limits, strict=True)]

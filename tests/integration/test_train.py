@@ -119,8 +119,8 @@ def test_changed_text_is_refused_on_resume(launch, tiny, small_corpus: Path, tra
 
 def test_non_finite_loss_names_step_batch_and_checkpoint(launch, tiny, tmp_path: Path) -> None:
     broken = launch(
-        "train", *tiny, "--workdir", tmp_path / "run", "--optimizer.peak-learning-rate", "1e30", "--optimizer.warmup-steps",
-        1, "--training.log-every", 3,
+        "train", *tiny, "--workdir", tmp_path / "run", "--training.log-every", 3,
+        "--optimizer.peak-learning-rate", "1e30", "--optimizer.warmup-steps", 1,
     )  # fmt: skip
     assert broken.returncode == 1
     assert "Traceback" not in broken.stderr

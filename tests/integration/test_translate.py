@@ -45,7 +45,9 @@ def test_files_and_short_names(launch, trained: Path, tmp_path: Path) -> None:
     assert done.stdout == ""
     written = (tmp_path / "out").read_text()
     assert written.count("\n") == 2
-    piped = launch("translate", trained, "--decoding.beam_size=1", "--decoding.alpha", "0.0", stdin="Tom also saw it.\n\n")
+    piped = launch(
+        "translate", trained, "--decoding.beam_size=1", "--decoding.alpha", "0.0", stdin="Tom also saw it.\n\n"
+    )
     assert piped.stdout == written
 
 
@@ -71,6 +73,7 @@ def test_evaluate_repeats_what_training_reported(launch, trained: Path, tmp_path
     other = launch("evaluate", run, "--split", "validation", "--beam", 1)
     assert other.returncode == 0, other.stderr
     assert "validation  BLEU (13a)" in other.stdout
+    assert json.loads((run / "report.json").read_text()) == before, "other settings leave the report alone"
 
 
 def test_report_renders_again(launch, trained: Path) -> None:

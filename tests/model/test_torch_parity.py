@@ -65,7 +65,7 @@ class LayersOfTorch(torch.nn.Module):
         super().__init__()
         pre = settings.norm == "pre"
         sizes = (settings.d_model, settings.num_heads, settings.d_ff)
-        options = dict(dropout=0.0, layer_norm_eps=EPSILON, batch_first=True, norm_first=pre)
+        options = {"dropout": 0.0, "layer_norm_eps": EPSILON, "batch_first": True, "norm_first": pre}
         last = [torch.nn.LayerNorm(settings.d_model, EPSILON) if pre else None for _ in range(2)]
         self.embedding = torch.nn.Embedding(VOCABULARY, settings.d_model)
         layer = torch.nn.TransformerEncoderLayer(*sizes, **options)

@@ -86,9 +86,7 @@ def test_decoding_a_token_at_a_time_equals_teacher_forcing(norm, positions, rand
         return jnp.moveaxis(logits, 0, 2)
 
     at_once = apply(transformer, params, np.repeat(source, beam, axis=0), targets.reshape(-1, length))
-    np.testing.assert_allclose(
-        step_by_step(params), at_once.reshape(rows, beam, length, -1), rtol=1e-5, atol=1e-5
-    )
+    np.testing.assert_allclose(step_by_step(params), at_once.reshape(rows, beam, length, -1), rtol=1e-5, atol=1e-5)
 
 
 def test_decoder_inputs_are_the_targets_behind_a_begin_of_sentence():
