@@ -1,10 +1,12 @@
-"""Checkpoints of a run: written in the background by Orbax, a fixed number kept, averaged for evaluation."""
+"""Checkpoints of a run: written in the background by Orbax, sealed, a fixed number kept, averaged for evaluation."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import shutil
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from t2t_jax.errors import RunError
+from t2t_jax.progress import say
 from t2t_jax.run_directory import AVERAGED, CHECKPOINTS
+from t2t_jax.training.seal import SEAL, damage, is_sealed, seal
 from t2t_jax.training.state import Params, TrainState
 
 
@@ -34,47 +38,110 @@ class Progress:
 
 
 class Checkpoints:
-    """The checkpoints of one run directory, by the number of finished steps."""
+    """The checkpoints of one run directory, by the number of finished steps. Only sealed ones exist for a reader."""
 
     def __init__(self, run: Path, keep: int | None = None):
-        self._manager = ocp.CheckpointManager(
-            (run / CHECKPOINTS).resolve(),
-            options=ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=True, create=True),
-            item_names=("state", "progress"),
-        )
+        """Open for reading, or for writing with `keep`: the number of newest checkpoints that stay."""
+        self._folder = (run / CHECKPOINTS).resolve()
+        self._keep = keep
+        if keep is not None:
+            for leftover in self._numbered() - set(self.steps):  # of a process that died while it wrote or deleted
+                shutil.rmtree(self._folder / str(leftover))
+        options = ocp.CheckpointManagerOptions(enable_async_checkpointing=True, create=keep is not None)
+        self._manager = ocp.CheckpointManager(self._folder, options=options, item_names=("state", "progress"))
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="seal")
+        self._started: tuple[int, Future[None]] | None = None
 
     def __enter__(self) -> Checkpoints:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True)
         self._manager.close()
 
     @property
     def steps(self) -> list[int]:
-        """Steps that have a whole checkpoint, ascending."""
-        return sorted(self._manager.all_steps())
+        """Steps that have a finished checkpoint, ascending."""
+        return sorted(step for step in self._numbered() if is_sealed(self._folder / str(step)))
 
     def save(self, step: int, state: TrainState, progress: Progress) -> None:
-        """Start writing; returns once the state may change again."""
+        """Start writing; returns once the state may change again.
+
+        Raises:
+          RunError: the checkpoint before this one could not be written.
+        """
+        self.wait()
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(dataclasses.asdict(progress))
         )
-        self._manager.save(step, args=items)
+        self._manager.save(step, args=items, force=True)
+        self._started = step, self._pool.submit(self._finish, step)
 
     def wait(self) -> None:
-        """Return when every started checkpoint is whole on disk."""
-        self._manager.wait_until_finished()
+        """Return when every started checkpoint is whole on disk.
 
-    def restore(self, step: int, abstract: TrainState) -> tuple[TrainState, Progress]:
-        """The state after `step` steps, laid out as `abstract` says."""
-        items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore())
-        restored = self._manager.restore(step, args=items)
-        return restored["state"], Progress(**restored["progress"])
+        Raises:
+          RunError: it could not be written; says which one is the last good one.
+        """
+        if self._started is None:
+            return
+        step, writing = self._started
+        self._started = None
+        try:
+            writing.result()
+        except Exception as error:  # a full disk is an OSError here and tensorstore's own kind there
+            last = f"the last whole one is step {self.steps[-1]:,}" if self.steps else "there is none before it"
+            reason = str(error).split("\n")[0][:300]
+            raise RunError(f"The checkpoint of step {step:,} could not be written ({reason}); {last}.") from error
+
+    def newest(self, abstract: TrainState) -> tuple[TrainState, Progress] | None:
+        """The newest undamaged checkpoint, laid out as `abstract` says, or None when the run has none at all.
+
+        Damaged ones are said so and put aside as STEP.damaged.
+
+        Raises:
+          RunError: there are checkpoints, but every one is damaged.
+        """
+        found = self.steps
+        for step in reversed(found):
+            wrong = damage(self._folder / str(step))
+            if wrong is None:
+                items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore())
+                restored = self._manager.restore(step, args=items)
+                return restored["state"], Progress(**restored["progress"])
+            say(f"The checkpoint of step {step:,} is damaged ({wrong}); looking at the one before it.")
+            (self._folder / str(step)).rename(self._folder / f"{step}.damaged")
+            self._manager.reload()
+        if found:
+            raise RunError(f"Every checkpoint in {str(self._folder)!r} is damaged; start again in another --workdir.")
+        return None
 
     def params(self, step: int) -> Params:
-        """The parameters after `step` steps, as NumPy arrays."""
+        """The parameters after `step` steps, as NumPy arrays.
+
+        Raises:
+          RunError: the checkpoint is damaged.
+        """
+        _refuse_damage(self._folder / str(step))
         state = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore()))["state"]
         return jax.tree.map(np.asarray, state["params"])
+
+    def _numbered(self) -> set[int]:
+        return {int(path.name) for path in self._folder.glob("*") if path.name.isdigit()}
+
+    def _finish(self, step: int) -> None:
+        """Seal a checkpoint once it is written, and only then let go of the oldest."""
+        self._manager.wait_until_finished()
+        seal(self._folder / str(step))
+        for old in self.steps[: -self._keep] if self._keep else []:
+            (self._folder / str(old) / SEAL).unlink()  # first: what is half deleted must not look whole
+            shutil.rmtree(self._folder / str(old))
+
+
+def _refuse_damage(folder: Path) -> None:
+    wrong = damage(folder)
+    if wrong is not None:
+        raise RunError(f"{str(folder)!r} is damaged: {wrong}. Delete it, and train on to make it again.")
 
 
 def average(checkpoints: Checkpoints, last: int) -> tuple[Params, list[int]]:
@@ -104,6 +171,7 @@ def save_averaged(run: Path, params: Params, steps: Sequence[int]) -> None:
     with ocp.Checkpointer(ocp.CompositeCheckpointHandler("params", "steps")) as writer:
         items = ocp.args.Composite(params=ocp.args.StandardSave(params), steps=ocp.args.JsonSave(list(steps)))
         writer.save((run / AVERAGED).resolve(), args=items, force=True)
+    seal(run / AVERAGED)
 
 
 def load_averaged(run: Path, last: int) -> tuple[Params, list[int]]:
@@ -113,7 +181,8 @@ def load_averaged(run: Path, last: int) -> tuple[Params, list[int]]:
       RunError: the run has no checkpoint.
     """
     path = run / AVERAGED
-    if path.is_dir():
+    if is_sealed(path):
+        _refuse_damage(path)
         with ocp.Checkpointer(ocp.CompositeCheckpointHandler("params", "steps")) as reader:
             items = ocp.args.Composite(params=ocp.args.StandardRestore(), steps=ocp.args.JsonRestore())
             restored = reader.restore(path.resolve(), args=items)

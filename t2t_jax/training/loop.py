@@ -72,7 +72,8 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
 
     with contextlib.ExitStack() as stack:
         saved = stack.enter_context(Checkpoints(run, training.keep_checkpoints))
-        start = saved.steps[-1] if saved.steps else 0
+        restored = saved.newest(abstract)
+        start = 0 if restored is None else int(restored[0].step)
         parts = meshes.row_parts(mesh) * training.accumulation
         steps = compile_steps(experiment, transformer, plan, mesh, abstract, first=plan.slot(start).shape)
         stack.callback(steps.close)
@@ -85,10 +86,7 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
             abstract.params,
         )
         stack.callback(held_out.close)
-        if start:
-            train_state, seen = saved.restore(start, abstract)
-        else:
-            train_state, seen = initial_state(experiment, transformer, mesh, abstract), Progress()
+        train_state, seen = restored or (initial_state(experiment, transformer, mesh, abstract), Progress())
         announce(experiment, transformer, abstract, plan, mesh, start)
 
         writer = stack.enter_context(MetricsWriter(run, start))
