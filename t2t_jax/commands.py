@@ -17,6 +17,7 @@ from t2t_jax.errors import UserError
 from t2t_jax.evaluation.evaluate import SplitResult, evaluate_split, write_report
 from t2t_jax.evaluation.report_page import write_page
 from t2t_jax.progress import say
+from t2t_jax.run_lock import locked
 from t2t_jax.training import loop
 
 SAMPLES = 8
@@ -26,12 +27,13 @@ def train(targets: Sequence[Path], options: command_line.Train) -> int:
     """Train, average, translate the evaluation splits, print BLEU with samples, write the report."""
     experiment = options.settings
     run = options.workdir or Path("runs") / experiment.name
-    outcome = loop.train(experiment, run)
-    if not outcome.finished:
-        return STOPPED
-    translator = Translator.load(run)
-    results = [evaluate_split(run, experiment, translator, split) for split in experiment.evaluation.splits]
-    _keep(run, experiment, translator, results)
+    with locked(run):
+        outcome = loop.train(experiment, run)
+        if not outcome.finished:
+            return STOPPED
+        translator = Translator.load(run)
+        results = [evaluate_split(run, experiment, translator, split) for split in experiment.evaluation.splits]
+        _keep(run, experiment, translator, results)
     _print_samples(results[0])
     _print_scores(results)
     print(f"\nReport: {run / run_directory.PAGE}")
@@ -42,7 +44,8 @@ def prepare(targets: Sequence[Path], options: command_line.Prepare) -> int:
     """Prepare the data and say what it is like."""
     experiment = options.settings
     run = options.workdir or Path("runs") / experiment.name
-    prepared = loop.prepare(experiment, run)
+    with locked(run):
+        prepared = loop.prepare(experiment, run)
     corpus = prepared.corpus()
     plan = pipeline.plan_for(experiment.data, corpus, experiment.training.seed)
     print(store.describe(prepared.manifest))

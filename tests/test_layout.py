@@ -10,7 +10,7 @@ ORDER = [
     {"symbols", "errors"},
     {"config", "progress"},
     {"presets", "data", "model", "parallel"},
-    {"run_directory"},
+    {"run_directory", "run_lock"},
     {"training"},
     {"decoding"},
     {"evaluation"},

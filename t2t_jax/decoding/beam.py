@@ -75,20 +75,23 @@ def beam_search(
       early_stopping: stop a row once no open hypothesis can still reach its best N.
 
     Returns:
-      The best N of each row. Finished ones come first; a row with fewer is filled up with ones that were cut.
+      The best N of each row. Finished ones come first; a row with fewer is filled up with ones that were cut, whose
+      penalty counts the tokens they have.
     """
     rows = limits.shape[0]
+    # Of 2W candidates at most W end (one a hypothesis), so W are left to go on. A single hypothesis is greedy search: it
+    # takes what is likeliest, an end included.
+    width = 2 * beam if beam > 1 else 1
     worst = length_penalty(limits + 1, alpha, penalty)  # the largest divisor a row can meet: its scores' best hope
 
     def search(state: _State) -> _State:
         index = state.position
         before = jnp.take(state.alive_tokens, jnp.maximum(index - 1, 0), axis=2)
         logits, cache = step(jnp.where(index == 0, BOS_ID, before), index, state.cache)
-        # 2W candidates: at most W of them end (one a hypothesis), so W are left to go on.
-        values, tokens = jax.lax.top_k(_never(logits, PAD_ID, BOS_ID), min(2 * beam, logits.shape[-1]))
+        values, tokens = jax.lax.top_k(_never(logits, PAD_ID, BOS_ID), min(width, logits.shape[-1]))
         scores = state.alive_scores[..., None] + values - jax.nn.logsumexp(logits, axis=-1, keepdims=True)
         kept = scores.shape[2]
-        scores, places = jax.lax.top_k(scores.reshape(rows, -1), min(2 * beam, beam * kept))
+        scores, places = jax.lax.top_k(scores.reshape(rows, -1), min(width, beam * kept))
         parents, tokens = places // kept, jnp.take_along_axis(tokens.reshape(rows, -1), places, axis=1)
         candidates = _gather(state.alive_tokens, parents).at[:, :, index].set(tokens)
         ends = tokens == EOS_ID
@@ -98,14 +101,17 @@ def beam_search(
         finished_scores, order = jax.lax.top_k(all_scores, beam)
         finished_tokens = _gather(jnp.concatenate([state.finished_tokens, candidates], axis=1), order)
 
-        # At the limit only an end is allowed, so what is open stays as it is.
         open_scores, order = jax.lax.top_k(jnp.where(ends, NEVER, scores), beam)
+        # At the limit only an end is allowed: what does not end there stays as it is.
+        ended_now = jnp.any(ends[:, None] & (parents[:, None] == jnp.arange(beam)[:, None]), axis=2)
+        stuck_scores, stuck = jax.lax.top_k(jnp.where(ended_now, NEVER, state.alive_scores), beam)
         grows = index < limits
-        origin = jnp.where(grows[:, None], jnp.take_along_axis(parents, order, axis=1), jnp.arange(beam))
-        alive_tokens = jnp.where(grows[:, None, None], _gather(candidates, order), state.alive_tokens)
-        alive_scores = jnp.where(grows[:, None], open_scores, state.alive_scores)
+        origin = jnp.where(grows[:, None], jnp.take_along_axis(parents, order, axis=1), stuck)
+        stuck_tokens = _gather(state.alive_tokens, stuck)
+        alive_tokens = jnp.where(grows[:, None, None], _gather(candidates, order), stuck_tokens)
+        alive_scores = jnp.where(grows[:, None], open_scores, stuck_scores)
 
-        done = index >= limits
+        done = (index >= limits) | (alive_scores[:, 0] <= NEVER / 2)
         if early_stopping:
             done |= finished_scores[:, n_best - 1] >= alive_scores[:, 0] / worst
 
@@ -140,7 +146,7 @@ def _best(state: _State, limits: jax.Array, n_best: int, penalty: Callable[[jax.
     finished, alive = _gather(state.finished_tokens, place), _gather(state.alive_tokens, place)
     tokens = jnp.where(cut[..., None], alive, finished)
     alive_scores = jnp.take_along_axis(state.alive_scores, place, axis=1)
-    open_scores = jnp.where(alive_scores > NEVER / 2, alive_scores / penalty(limits + 1)[:, None], NEVER)
+    open_scores = jnp.where(alive_scores > NEVER / 2, alive_scores / penalty(jnp.maximum(limits, 1))[:, None], NEVER)
     scores = jnp.where(cut, open_scores, jnp.take_along_axis(state.finished_scores, place, axis=1))
     tokens = jnp.where((tokens == EOS_ID) | (scores <= NEVER / 2)[..., None], PAD_ID, tokens)
     return Hypotheses(tokens, scores, jnp.sum(tokens != PAD_ID, axis=-1), cut & (limits > 0)[:, None])

@@ -96,8 +96,8 @@ def plain_beam_search(table, limit, divisor, beam, n_best):
             has_ended = {words for words, _ in ended}
             opened = [hypothesis for hypothesis in opened if hypothesis[0] not in has_ended]
     finished = sorted(finished, key=lambda hypothesis: -hypothesis[1])[:beam]
-    # What is cut counts as long as if its end came next.
-    cut = [(words, score / divisor(limit + 1), limit > 0) for words, score in opened]
+    # What is cut counts by the tokens it has.
+    cut = [(words, score / divisor(max(limit, 1)), limit > 0) for words, score in opened]
     nothing = [((), NEVER, False)] * n_best
     return (finished + cut + nothing)[:n_best]
 

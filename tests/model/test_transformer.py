@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from t2t_jax import config, model
+from t2t_jax.model.layers import Residual
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.model.transformer import shift_right
 from t2t_jax.symbols import BOS_ID, PAD_ID
@@ -23,6 +24,12 @@ TARGET = np.array([[4, 10, 6, 3, 0], [9, 3, 0, 0, 0]] * 3)
 @functools.partial(jax.jit, static_argnums=0)
 def apply(transformer, params, source, target):
     return transformer.apply({"params": params}, source, target, deterministic=True)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def apply_dropping(transformer, params, seed):
+    rngs = {"dropout": jax.random.key(seed, impl="rbg")}  # compiles faster than the default generator
+    return transformer.apply({"params": params}, SOURCE, TARGET, deterministic=False, rngs=rngs)
 
 
 @pytest.fixture
@@ -111,20 +118,39 @@ def test_concatenated_sinusoids_are_tensor2tensors():
             assert table[position, 4 + i] == pytest.approx(math.cos(angle), abs=1e-6)
 
 
+def dropping(**rates):
+    none = replace(MODEL, dropout=0.0, attention_dropout=0.0, relu_dropout=0.0)
+    return model.build(replace(none, **rates), VOCABULARY)
+
+
 @pytest.mark.parametrize("kind", ["dropout", "attention_dropout", "relu_dropout"])
 def test_each_dropout_changes_the_output_and_its_key_decides_how(kind, transformer, params):
-    none = replace(MODEL, dropout=0.0, attention_dropout=0.0, relu_dropout=0.0)
-    dropping = model.build(replace(none, **{kind: 0.5}), VOCABULARY)
-
-    @jax.jit
-    def drop(seed):
-        rngs = {"dropout": jax.random.key(seed, impl="rbg")}  # compiles faster than the default generator
-        return dropping.apply({"params": params}, SOURCE, TARGET, deterministic=False, rngs=rngs)
-
-    first, again, other = drop(1), drop(1), drop(2)
+    first, again, other = (apply_dropping(dropping(**{kind: 0.5}), params, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert not np.allclose(first, other)
     assert not np.allclose(first, apply(transformer, params, SOURCE, TARGET))
+
+
+def test_embeddings_are_dropped_too(transformer, params):
+    def silence(path, leaf):
+        return leaf * (path[-1].key not in ("output", "w2", "b2"))  # what a sub-layer ends with
+
+    params = jax.tree_util.tree_map_with_path(silence, params)
+    undropped = apply(transformer, params, SOURCE, TARGET)
+    assert not np.allclose(apply_dropping(dropping(dropout=0.5), params, 1), undropped)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_what_a_sub_layer_gives_is_dropped_before_it_is_added(norm):
+    residual = Residual(replace(MODEL, norm=norm, dropout=0.5), jnp.float32)
+    keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
+    y, _ = residual.init_with_output(keys, jnp.zeros((1, 1, 16)), jnp.ones_like, deterministic=False)
+    dropped, kept = np.unique(y)
+    if norm == "pre":
+        assert (dropped, kept) == (0, 2)
+    else:  # the normalisation comes after
+        assert np.mean(y) == pytest.approx(0, abs=1e-6)
+        assert np.std(y) == pytest.approx(1, rel=1e-5)
 
 
 def test_filling_vocabulary_entries_have_no_probability_whatever_their_rows_hold(transformer, params):
