@@ -15,6 +15,7 @@ import tyro
 
 from t2t_jax import config
 from t2t_jax.errors import NonFiniteLoss, UserError, suggestion
+from t2t_jax.experiment_file import load_experiment
 
 DONE, FAILED, USER_ERROR, STOPPED = 0, 1, 2, 75
 
@@ -152,7 +153,7 @@ def _parse(name: str, verb: Verb, targets: Sequence[str], arguments: list[str]) 
     fields = {field.name for field in dataclasses.fields(options)}
     defaults: dict[str, Any] = {}
     if "settings" in fields:
-        defaults["settings"] = config.load_experiment(targets[0]) if targets else config.Experiment()
+        defaults["settings"] = load_experiment(targets[0]) if targets else config.Experiment()
     if "decoding" in fields:
         defaults["decoding"] = _run_config(Path(targets[0])).decoding if targets else config.Decoding()
     parsed, unknown = tyro.cli(

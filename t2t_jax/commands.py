@@ -120,14 +120,11 @@ def _print_scores(results: Sequence[SplitResult]) -> None:
         for name, score in result.bleu.items():
             print(f"{result.split}  BLEU ({name}) {score.value:.2f}   {score.signature}")
         print(f"{result.split}  chrF {result.chrf.value:.2f}   {result.chrf.signature}")
-        print(
-            f"{result.split}  perplexity {result.loss.perplexity:.2f} per target token, {result.loss.tokens:,} tokens"
-        )
+        scored = f"{result.loss.tokens:,} tokens of {result.loss.pairs:,} pairs"
+        print(f"{result.split}  perplexity {result.loss.perplexity:.2f} per target token, {scored}")
         cut = sum(translation.cut for translation in result.translations)
         if cut:
-            print(
-                f"{result.split}  {cut:,} of {len(result.translations):,} translations were cut at their length limit"
-            )
+            print(f"{result.split}  {cut:,} translations of {len(result.sources):,} were cut at their length limit")
 
 
 def _standard_input() -> Iterator[bytes]:

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.util
 import json
 import re
-import sys
 import types
 import typing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from t2t_jax.errors import ConfigError, suggestion
@@ -364,45 +361,6 @@ def config_hash(config: Experiment) -> str:
     """Twelve hexadecimal digits that name the trajectory; equal for two runs that differ in mesh, length or logging."""
     canonical = json.dumps(trajectory(config), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
-
-
-def load_experiment(path: str | Path) -> Experiment:
-    """Run the experiment file at `path` and return what its `get_config()` returns.
-
-    Raises:
-      ConfigError: no such file, no `get_config`, or a config that does not validate.
-    """
-    path = Path(path)
-    if not path.is_file():
-        near = suggestion(path.name, [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else [])
-        raise ConfigError(f"There is no experiment file {str(path)!r}.{near}")
-    spec = importlib.util.spec_from_file_location(f"experiment_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"{str(path)!r} is not a Python file; an experiment file ends in .py.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-        get_config = getattr(module, "get_config", None)
-        if get_config is None:
-            raise ConfigError(f"{str(path)!r} defines no get_config().")
-        config = get_config()
-    except SyntaxError as error:
-        raise ConfigError(f"{str(path)!r}, line {error.lineno}: {error.msg}.") from None
-    except TypeError as error:
-        raise _name_nearest_field(path, error) from error
-    if not isinstance(config, Experiment):
-        raise ConfigError(f"get_config() in {str(path)!r} must return a t2t_jax.config.Experiment, not {config!r:.80}.")
-    return config
-
-
-def _name_nearest_field(path: Path, error: TypeError) -> Exception:
-    """A dataclass's complaint about an unknown argument, made into one that names the nearest field."""
-    match = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
-    if not match or match[1] not in globals():
-        return error
-    known = [f.name for f in dataclasses.fields(globals()[match[1]])]
-    return ConfigError(f"{str(path)!r}: {match[1]} has no field {match[2]!r}.{suggestion(match[2], known)}")
 
 
 def _from_tree(cls: type, tree: Any, path: str) -> Any:

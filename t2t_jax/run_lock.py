@@ -16,13 +16,14 @@ LOCK = "lock"
 
 @contextlib.contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Within it this process alone may write in `run`, which is made if it isn't there (and unmade if it stays empty).
+    """Within it this process alone may write in `run`, which is made if need be, and unmade again if nothing came of it.
 
     The kernel lets go of the lock when its owner dies, however it dies; the file only names the owner.
 
     Raises:
       RunError: another process is writing there, which is named; or the directory cannot be written.
     """
+    made = [folder for folder in (run, *run.parents) if not folder.exists()]
     try:
         run.mkdir(parents=True, exist_ok=True)
         file = (run / LOCK).open("a+", encoding="utf-8")
@@ -34,7 +35,9 @@ def locked(run: Path) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             owner = file.read().strip() or "another process"
-            raise RunError(f"{owner} is writing in {str(run)!r}; wait for it, stop it, or use another --workdir.") from None
+            raise RunError(
+                f"{owner} is writing in {str(run)!r}; wait for it, stop it, or use another --workdir."
+            ) from None
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
@@ -42,6 +45,8 @@ def locked(run: Path) -> Iterator[None]:
             yield
         finally:
             file.truncate(0)
-            if {path.name for path in run.iterdir()} == {LOCK}:
+            if made and [path.name for path in run.iterdir()] == [LOCK]:
                 (run / LOCK).unlink()
-                run.rmdir()
+                with contextlib.suppress(OSError):  # something else has come into one of them
+                    for folder in made:
+                        folder.rmdir()

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from t2t_jax import config
 from t2t_jax.config import Data, Evaluation, Experiment, Mesh, Model, Optimizer, Training
 from t2t_jax.errors import ConfigError
+from t2t_jax.experiment_file import load_experiment
 
 EXPERIMENTS = sorted(p for p in (Path(__file__).parents[1] / "experiments").glob("*.py") if p.stem != "__init__")
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
 def test_shipped_experiment_loads_and_survives_json(path: Path) -> None:
-    experiment = config.load_experiment(path)
+    experiment = load_experiment(path)
     assert experiment.name == path.stem
     assert config.from_json(config.to_json(experiment)) == experiment
 
@@ -39,7 +40,7 @@ def test_shipped_experiment_opens_with_its_command_and_hardware(path: Path) -> N
 def test_wmt_experiments_are_the_papers_recipe(
     name: str, steps: int, d_model: int, dropout: float, average: int, vocabulary: int
 ) -> None:
-    experiment = config.load_experiment(next(p for p in EXPERIMENTS if p.stem == name))
+    experiment = load_experiment(next(p for p in EXPERIMENTS if p.stem == name))
     model, training, optimizer = experiment.model, experiment.training, experiment.optimizer
     assert (model.num_layers, model.d_model, model.d_ff, model.key_width) == (6, d_model, 4 * d_model, 64)
     assert (model.dropout, model.attention_dropout, model.norm) == (dropout, dropout, "post")
@@ -105,7 +106,7 @@ def test_misspelt_field_names_the_nearest(tmp_path: Path) -> None:
     file = tmp_path / "e.py"
     file.write_text("from t2t_jax.config import *\ndef get_config():\n    return Experiment(model=Model(d_mdel=8))\n")
     with pytest.raises(ConfigError, match=r"Model has no field 'd_mdel'. Did you mean 'd_model'"):
-        config.load_experiment(file)
+        load_experiment(file)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def test_unusable_experiment_file_is_one_sentence(tmp_path: Path, text: str, sen
     file = tmp_path / "e.py"
     file.write_text(text)
     with pytest.raises(ConfigError, match=sentence):
-        config.load_experiment(file)
+        load_experiment(file)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"model": 3}', '{"model": {"d_ff": 1.5}}', '{"name": null}'])

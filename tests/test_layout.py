@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1]
 ORDER = [
     {"symbols", "errors"},
     {"config", "progress"},
-    {"presets", "data", "model", "parallel"},
+    {"experiment_file", "presets", "data", "model", "parallel"},
     {"run_directory", "run_lock"},
     {"training"},
     {"decoding"},

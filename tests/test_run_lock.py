@@ -7,9 +7,16 @@ import pytest
 from t2t_jax.errors import RunError
 from t2t_jax.run_lock import LOCK, locked
 
-HOLD = "import sys, time\nfrom pathlib import Path\nfrom t2t_jax.run_lock import locked\n" + (
-    "with locked(Path(sys.argv[1])):\n    (Path(sys.argv[1]) / 'work').touch()\n    print('held', flush=True)\n    time.sleep(60)\n"
-)
+HOLD = """
+import sys, time
+from pathlib import Path
+from t2t_jax.run_lock import locked
+run = Path(sys.argv[1])
+with locked(run):
+    (run / "work").touch()
+    print("held", flush=True)
+    time.sleep(60)
+"""
 
 
 def test_second_writer_is_refused_by_name_and_a_dead_one_is_forgotten(tmp_path: Path) -> None:
@@ -31,7 +38,7 @@ def test_lock_can_be_taken_again_and_leaves_no_empty_folder(tmp_path: Path) -> N
     for _ in range(2):
         with locked(run):
             assert (run / LOCK).exists()
-        assert not run.exists()
+        assert not (tmp_path / "deep").exists()
 
 
 def test_unwritable_place_is_one_sentence(tmp_path: Path) -> None:

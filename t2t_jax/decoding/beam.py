@@ -79,8 +79,8 @@ def beam_search(
       penalty counts the tokens they have.
     """
     rows = limits.shape[0]
-    # Of 2W candidates at most W end (one a hypothesis), so W are left to go on. A single hypothesis is greedy search: it
-    # takes what is likeliest, an end included.
+    # Of 2W candidates at most W end (one a hypothesis), so W are left to go on. A single hypothesis is greedy search:
+    # it takes what is likeliest, an end included.
     width = 2 * beam if beam > 1 else 1
     worst = length_penalty(limits + 1, alpha, penalty)  # the largest divisor a row can meet: its scores' best hope
 

@@ -61,8 +61,8 @@ class Translator:
     ):
         keep_freed_memory()
         self.transformer, self.tokenizer, self.decoding = transformer, tokenizer, decoding
-        self._mesh = meshes.make_mesh(mesh or config.Mesh())
-        self.params = jax.device_put(params, NamedSharding(self._mesh, PartitionSpec()))
+        self.mesh = meshes.make_mesh(mesh or config.Mesh())
+        self.params = jax.device_put(params, NamedSharding(self.mesh, PartitionSpec()))
         longest = decoding.max_source_length
         if transformer.config.positions == "learned":  # the table ends there, for sources and for translations
             longest = min(longest, transformer.config.max_positions)
@@ -146,8 +146,8 @@ class Translator:
         limits[: len(encoded)] = np.minimum(
             sentences.lengths + self.decoding.extra_length, self._target_length(length) - 1
         )
-        parts = meshes.row_parts(self._mesh)
-        on_device = (meshes.place(a, self._mesh, parts) for a in (source, limits))
+        parts = meshes.row_parts(self.mesh)
+        on_device = (meshes.place(a, self.mesh, parts) for a in (source, limits))
         hypotheses = jax.device_get(self._compiled(length, n_best)(self.params, *on_device))
         return [self._read(hypotheses, row, len(ids) >= length) for row, ids in enumerate(encoded)]
 
@@ -192,12 +192,12 @@ class Translator:
             )
 
         rows, sharding = (
-            meshes.padded_rows(self._rows(length), meshes.row_parts(self._mesh)),
-            meshes.batch_sharding(self._mesh),
+            meshes.padded_rows(self._rows(length), meshes.row_parts(self.mesh)),
+            meshes.batch_sharding(self.mesh),
         )
         source = jax.ShapeDtypeStruct((rows, length), np.int32, sharding=sharding)
         limits = jax.ShapeDtypeStruct((rows,), np.int32, sharding=sharding)
-        with meshes.rules(self._mesh):
+        with meshes.rules(self.mesh):
             return jax.jit(search).lower(self.params, source, limits).compile()
 
     def _read(self, hypotheses: Hypotheses, row: int, source_cut: bool) -> list[Translation]:

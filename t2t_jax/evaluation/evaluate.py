@@ -16,7 +16,7 @@ from t2t_jax.data.sources import Split
 from t2t_jax.data.store import evaluation_text, write_atomically
 from t2t_jax.decoding.translator import Translation, Translator
 from t2t_jax.evaluation.bleu import Score, bleu, chrf
-from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.precompile import background_compiler
 from t2t_jax.training import metrics
 from t2t_jax.training.state import count_parameters
 from t2t_jax.training.validation import HeldOut, HeldOutLoss
@@ -49,6 +49,7 @@ class SplitResult:
             "negative_log_likelihood": self.loss.plain,
             "perplexity": self.loss.perplexity,
             "target_tokens": self.loss.tokens,
+            "pairs_with_loss": self.loss.pairs,
             "lines": len(self.sources),
             "cut": sum(translation.cut for translation in self.translations),
         }
@@ -57,19 +58,18 @@ class SplitResult:
 def evaluate_split(run: Path, experiment: config.Experiment, translator: Translator, split: Split) -> SplitResult:
     """Translate and score a split of a run."""
     sources, references = evaluation_text(run, split)
-    held_out = HeldOut(
-        sources,
-        references,
-        translator.tokenizer,
-        translator.transformer,
-        experiment,
-        meshes.make_mesh(config.Mesh()),
-        translator.params,
-    )
-    try:
+    with background_compiler() as background:
+        held_out = HeldOut(
+            sources,
+            references,
+            translator.tokenizer,
+            translator.transformer,
+            experiment,
+            translator.mesh,
+            translator.params,
+            background,
+        )
         loss = held_out.loss(translator.params)
-    finally:
-        held_out.close()
     translations = translate_all(translator, sources, f"translating {split}")
     hypotheses = [translation.text for translation in translations]
     protocols = dict.fromkeys((experiment.evaluation.protocol, *PROTOCOLS))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 Key = TypeVar("Key")
@@ -16,11 +17,10 @@ class Precompiled(Generic[Key]):
     A key that is needed before its turn is compiled at once, so nothing waits for a shape it does not need.
     """
 
-    def __init__(self, compile_one: Callable[[Key], Executable], keys: Sequence[Key]):
-        """Start compiling `keys` in the given order, the commonest first."""
+    def __init__(self, compile_one: Callable[[Key], Executable], keys: Sequence[Key], background: Executor):
+        """Have `background` compile `keys` in the given order, the commonest first."""
         self._compile_one = compile_one
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="compile")
-        self._futures: dict[Key, Future[Executable]] = {key: self._pool.submit(compile_one, key) for key in keys}
+        self._futures: dict[Key, Future[Executable]] = {key: background.submit(compile_one, key) for key in keys}
         self._ready: dict[Key, Executable] = {}
 
     def __getitem__(self, key: Key) -> Executable:
@@ -31,6 +31,12 @@ class Precompiled(Generic[Key]):
             self._ready[key] = self._compile_one(key) if future.cancel() else future.result()
         return self._ready[key]
 
-    def close(self) -> None:
-        """Give up what has not been started."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+
+@contextlib.contextmanager
+def background_compiler() -> Iterator[Executor]:
+    """A thread that compiles one thing after another; on leaving, what has not been started is given up."""
+    pool = ThreadPoolExecutor(1, thread_name_prefix="compile")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

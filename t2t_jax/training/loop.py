@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import time
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from t2t_jax.data.pipeline import Batch
 from t2t_jax.errors import NonFiniteLoss, RunError
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.memory import keep_freed_memory
-from t2t_jax.parallel.precompile import Precompiled
+from t2t_jax.parallel.precompile import Precompiled, background_compiler
 from t2t_jax.training import checkpoints, optimizer, state, step
 from t2t_jax.training.checkpoints import Checkpoints, Progress
 from t2t_jax.training.interruption import StopRequests
@@ -75,8 +76,8 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
         restored = saved.newest(abstract)
         start = 0 if restored is None else int(restored[0].step)
         parts = meshes.row_parts(mesh) * training.accumulation
-        steps = compile_steps(experiment, transformer, plan, mesh, abstract, first=plan.slot(start).shape)
-        stack.callback(steps.close)
+        background = stack.enter_context(background_compiler())
+        steps = compile_steps(experiment, transformer, plan, mesh, abstract, plan.slot(start).shape, background)
         held_out = HeldOut(
             *store.evaluation_text(run, "validation"),
             prepared.tokenizer,
@@ -84,8 +85,8 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
             experiment,
             mesh,
             abstract.params,
+            background,
         )
-        stack.callback(held_out.close)
         train_state, seen = restored or (initial_state(experiment, transformer, mesh, abstract), Progress())
         announce(experiment, transformer, abstract, plan, mesh, start)
 
@@ -150,6 +151,7 @@ def compile_steps(
     mesh: Mesh,
     abstract: TrainState,
     first: Shape,
+    background: Executor,
 ) -> Precompiled[Shape]:
     """The training step for each of the plan's shapes: `first` first, then the commonest."""
     training = experiment.training
@@ -173,7 +175,7 @@ def compile_steps(
         for shape, count in zip(plan.shapes, plan.batches_per_shape, strict=True)
         if count
     ]
-    return Precompiled(compile_one, [shape for *_, shape in sorted(used)])
+    return Precompiled(compile_one, [shape for *_, shape in sorted(used)], background)
 
 
 def initial_state(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import jax
@@ -33,6 +34,8 @@ class HeldOutLoss:
     smoothed: float
     plain: float
     tokens: int
+    pairs: int
+    """Pairs that were scored; empty ones and those beyond `data.max_length` were not."""
 
     @property
     def perplexity(self) -> float:
@@ -52,6 +55,7 @@ class HeldOut:
         experiment: config.Experiment,
         mesh: Mesh,
         abstract_params: Params,
+        background: Executor,
     ):
         """Pairs with an empty side or more than `data.max_length` tokens are left out.
 
@@ -75,7 +79,7 @@ class HeldOut:
             max_shapes=min(MAX_SHAPES, data.max_shapes),
             seed=0,
         )
-        self.pairs = len(corpus)
+        self._pairs = len(corpus)
         self._mesh, self._parts = mesh, meshes.row_parts(mesh)
         self._batches = list(batches(corpus, plan, 0, plan.batches_per_epoch))
         step = jax.jit(make_loss_step(transformer, training.label_smoothing, training.label_smoothing_mass))
@@ -84,7 +88,7 @@ class HeldOut:
             with meshes.rules(mesh):
                 return step.lower(abstract_params, abstract_batch(key, mesh, self._parts)).compile()
 
-        self._steps = Precompiled(compile_one, sorted({_key(batch) for batch in self._batches}))
+        self._steps = Precompiled(compile_one, sorted({_key(batch) for batch in self._batches}), background)
 
     def loss(self, params: Params) -> HeldOutLoss:
         """The loss under `params`."""
@@ -93,11 +97,7 @@ class HeldOut:
             for batch in self._batches
         ]
         smoothed, plain, tokens = (sum(float(x) for x in column) for column in zip(*jax.device_get(sums), strict=True))
-        return HeldOutLoss(smoothed / tokens, plain / tokens, int(tokens))
-
-    def close(self) -> None:
-        """Stop compiling."""
-        self._steps.close()
+        return HeldOutLoss(smoothed / tokens, plain / tokens, int(tokens), self._pairs)
 
 
 def abstract_batch(shape: tuple[int, int, int], mesh: Mesh, parts: int) -> Batch:
