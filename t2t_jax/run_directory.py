@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from t2t_jax import config
-from t2t_jax.data.store import Store, write_atomically
+from t2t_jax.data.store import Store
 from t2t_jax.errors import ConfigError, RunError
+from t2t_jax.files import write_atomically
 
 CONFIG, DATA, CHECKPOINTS, AVERAGED = "config.json", "data.json", "checkpoints", "averaged"
 METRICS, REPORT, PAGE = "metrics.jsonl", "report.json", "report.html"

@@ -16,7 +16,7 @@ LOCK = "lock"
 
 @contextlib.contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Within it this process alone may write in `run`, which is made if need be, and unmade again if nothing came of it.
+    """Within it this process alone may write in `run`, which is made if need be, and unmade if nothing came of it.
 
     The kernel lets go of the lock when its owner dies, however it dies; the file only names the owner.
 

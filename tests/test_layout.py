@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[1]
 # Later may import earlier, never the other way round; modules on one line don't import each other's rooms.
 ORDER = [
     {"symbols", "errors"},
-    {"config", "progress"},
+    {"config", "progress", "files"},
     {"experiment_file", "presets", "data", "model", "parallel"},
     {"run_directory", "run_lock"},
     {"training"},

@@ -6,7 +6,6 @@ A source yields pairs of lines and says what they were read from; it neither cle
 from __future__ import annotations
 
 import gzip
-import hashlib
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import IO, Literal, Protocol, cast
 
 from t2t_jax import config
 from t2t_jax.errors import ConfigError, DataError, suggestion
+from t2t_jax.files import sha256
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -134,15 +134,6 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 def _open(path: Path) -> IO[bytes]:
     return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
-
-
-def sha256(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file's bytes."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"{str(path)!r} cannot be read: {error.strerror or error}.") from None
 
 
 def _table_rows(path: Path) -> Iterator[Pair]:

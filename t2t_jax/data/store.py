@@ -10,7 +10,6 @@ import collections
 import hashlib
 import itertools
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,9 +20,10 @@ import numpy as np
 
 from t2t_jax import config, progress
 from t2t_jax.data import tokenizer as tokenizers
-from t2t_jax.data.sources import Pair, Source, Split, open_source, read_lines, sha256
+from t2t_jax.data.sources import Pair, Source, Split, open_source, read_lines
 from t2t_jax.data.tokenizer import Tokenizer
 from t2t_jax.errors import DataError, RunError
+from t2t_jax.files import sha256, write_atomically
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -115,6 +115,8 @@ def prepare(data: config.Data, run: Path) -> Store:
     store = _open(directory, made_from)
     if store is not None:
         return store
+    if directory.is_dir() and any(directory.iterdir()) and not (directory / MANIFEST).is_file():
+        raise DataError(f"{str(directory)!r} holds something else than prepared data; name a new folder for it.")
     partial = directory.with_name(f".{directory.name}.partial")
     try:
         shutil.rmtree(partial, ignore_errors=True)
@@ -147,16 +149,6 @@ def evaluation_text(run: Path, split: Split) -> tuple[list[str], list[str]]:
         raise RunError(f"{str(run)!r} has no {split} text; run `prepare` or `train` with this --workdir first.")
     source, target = ([line.decode() for line in read_lines(file)] for file in files)
     return source, target
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file that is whole or absent, whatever happens in between."""
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def _made_from(data: config.Data, source: Source) -> dict[str, Any]:

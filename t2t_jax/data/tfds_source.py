@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from t2t_jax import config
-from t2t_jax.data.sources import SPLITS, Pair, Split, sha256
+from t2t_jax.data.sources import SPLITS, Pair, Split
 from t2t_jax.errors import ConfigError, DataError
+from t2t_jax.files import sha256
 from t2t_jax.progress import console, say
 
 RECORDS_AT_ONCE = 1024  # one by one they take two and a half times as long

@@ -13,9 +13,10 @@ import jax
 
 from t2t_jax import config, progress, run_directory
 from t2t_jax.data.sources import Split
-from t2t_jax.data.store import evaluation_text, write_atomically
+from t2t_jax.data.store import evaluation_text
 from t2t_jax.decoding.translator import Translation, Translator
 from t2t_jax.evaluation.bleu import Score, bleu, chrf
+from t2t_jax.files import write_atomically
 from t2t_jax.parallel.precompile import background_compiler
 from t2t_jax.training import metrics
 from t2t_jax.training.state import count_parameters

@@ -18,10 +18,11 @@ from markupsafe import Markup
 
 from t2t_jax import config, run_directory
 from t2t_jax.data.sources import Split, read_lines
-from t2t_jax.data.store import evaluation_text, write_atomically
+from t2t_jax.data.store import evaluation_text
 from t2t_jax.errors import RunError
 from t2t_jax.evaluation import plots
 from t2t_jax.evaluation.evaluate import ATTENTION
+from t2t_jax.files import write_atomically
 from t2t_jax.training import metrics
 from t2t_jax.training.metrics import Entry
 

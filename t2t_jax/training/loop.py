@@ -58,6 +58,7 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
       UserError: the settings, the data or the directory cannot work.
       NonFiniteLoss: a loss was NaN or infinite; names the step, the batch and the last good checkpoint.
     """
+    called = time.perf_counter()
     keep_freed_memory()
     training = experiment.training
     mesh = meshes.make_mesh(experiment.mesh)
@@ -101,6 +102,9 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
         for batch in pipeline.batches(corpus, plan, start, stop_at):
             executable = steps[Shape(batch.source.shape[1], batch.target.shape[1], batch.source.shape[0])]
             train_state, metrics = executable(train_state, Batch(*(meshes.place(a, mesh, parts) for a in batch)))
+            if k == start:
+                jax.block_until_ready(metrics)
+                progress.say(f"First step after {time.perf_counter() - called:.1f} s of preparing and compiling.")
             pending.append(metrics)
             k += 1
             bar.update(task, completed=k)

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from t2t_jax.data.store import write_atomically
+from t2t_jax.files import write_atomically
 from t2t_jax.run_directory import METRICS
 
 Entry = dict[str, float | int]

@@ -10,8 +10,7 @@ import json
 import os
 from pathlib import Path
 
-from t2t_jax.data.sources import sha256
-from t2t_jax.data.store import write_atomically
+from t2t_jax.files import sha256, write_atomically
 
 SEAL = "sha256.json"
 

@@ -121,6 +121,13 @@ def test_unwritable_place_is_one_sentence(tmp_path: Path) -> None:
         store.prepare(data, tmp_path / "file")
 
 
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    data = write_corpus(tmp_path / "text", [(b"a", b"a")])
+    with pytest.raises(DataError, match="something else"):
+        store.prepare(dataclasses.replace(data, store=str(tmp_path / "text")), tmp_path / "run")
+    assert (tmp_path / "text" / "train.en").read_bytes() == b"a\n"
+
+
 def test_manifest_names_no_place(tmp_path: Path) -> None:
     opened = store.prepare(write_corpus(tmp_path / "text", [(b"a", b"a")]), tmp_path / "run")
     assert str(tmp_path) not in json.dumps(opened.manifest)

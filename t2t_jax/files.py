@@ -1,0 +1,28 @@
+"""Files that are whole or absent, and what they hold."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from t2t_jax.errors import DataError
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file that is whole or absent, whatever happens in between."""
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file's bytes."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{str(path)!r} cannot be read: {error.strerror or error}.") from None
