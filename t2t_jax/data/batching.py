@@ -87,7 +87,7 @@ def choose_shapes(
     return tuple(reversed(shapes))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """The infinite sequence of batches: `slot(k)` is a pure function of the lengths, the budgets, the seed and k."""
 
@@ -166,9 +166,6 @@ class Plan:
         pieces = [pieces[i] for i in order]
         sizes = [len(piece) for piece in pieces]
         return np.concatenate(pieces), np.concatenate([[0], np.cumsum(sizes)]), np.asarray(shape_of)[order]
-
-    def __hash__(self) -> int:
-        return id(self)
 
 
 def permutation(n: int, seed: int, epoch: int, stream: int) -> np.ndarray:

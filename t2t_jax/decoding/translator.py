@@ -197,7 +197,7 @@ class Translator:
         )
         source = jax.ShapeDtypeStruct((rows, length), np.int32, sharding=sharding)
         limits = jax.ShapeDtypeStruct((rows,), np.int32, sharding=sharding)
-        with meshes.rules(self.mesh):
+        with meshes.tracing(self.mesh):
             return jax.jit(search).lower(self.params, source, limits).compile()
 
     def _read(self, hypotheses: Hypotheses, row: int, source_cut: bool) -> list[Translation]:

@@ -50,9 +50,12 @@ def make_mesh(sizes: config.Mesh, devices: Sequence[jax.Device] | None = None) -
 
 
 @contextlib.contextmanager
-def rules(mesh: Mesh) -> Iterator[None]:
-    """Within it, the model's activation constraints refer to `mesh`."""
-    with mesh, nn.logical_axis_rules(RULES):
+def tracing(mesh: Mesh) -> Iterator[None]:
+    """For tracing: the model's activation constraints refer to `mesh`, and float32 products are float32 products.
+
+    By default accelerators round the inputs of float32 products to fewer bits. Who wants that speed asks for bfloat16.
+    """
+    with mesh, nn.logical_axis_rules(RULES), jax.default_matmul_precision("highest"):
         yield
 
 

@@ -171,7 +171,7 @@ def compile_steps(
     parts = meshes.row_parts(mesh) * training.accumulation
 
     def compile_one(shape: Shape) -> jax.stages.Compiled:
-        with meshes.rules(mesh):
+        with meshes.tracing(mesh):
             return jitted.lower(abstract, abstract_batch(shape, mesh, parts)).compile(compiler_options=options)
 
     used = [

@@ -85,7 +85,7 @@ class HeldOut:
         step = jax.jit(make_loss_step(transformer, training.label_smoothing, training.label_smoothing_mass))
 
         def compile_one(key: tuple[int, int, int]) -> jax.stages.Compiled:
-            with meshes.rules(mesh):
+            with meshes.tracing(mesh):
                 return step.lower(abstract_params, abstract_batch(key, mesh, self._parts)).compile()
 
         self._steps = Precompiled(compile_one, sorted({_key(batch) for batch in self._batches}), background)

@@ -176,3 +176,19 @@ def test_checkpoints_by_steps_or_epochs(launch, tiny, tmp_path: Path, unit: str)
         whole = [entry for entry in entries if entry["step"] != 30]
         assert whole
         assert all(entry["epoch"] == int(entry["epoch"]) for entry in whole)
+
+
+def test_the_other_choices_run_end_to_end(launch, tiny, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    done = launch(
+        "train", *tiny, "--workdir", run, "--model.norm", "pre", "--model.positions", "learned",
+        "--model.max-positions", 48, "--model.d-k", 5, "--model.d-v", 7, "--model.attention-dropout", 0.1,
+        "--model.relu-dropout", 0.1, "--training.compute-dtype", "bfloat16", "--training.accumulation", 3,
+        "--training.label-smoothing-mass", "others", "--optimizer.gradient-clip", 1.0, "--training.num-steps", 6,
+        "--decoding.length-penalty", "length", "--evaluation.splits", "validation", "test",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report = json.loads((run / "report.json").read_text())
+    assert report["split"] == "validation"
+    assert set(report["splits"]) == {"validation", "test"}
+    assert report["splits"]["test"]["lines"] == 12
