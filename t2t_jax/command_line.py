@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
+import itertools
 import os
 import sys
 import textwrap
@@ -100,6 +103,9 @@ def main(arguments: Sequence[str]) -> int:
 
     0 done; 2 the user's mistake, told in a sentence; 75 stopped on request with a checkpoint saved; 1 anything else.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that can't show a character is no reason to fail
     try:
         return _dispatch(list(arguments))
     except UserError as error:
@@ -156,18 +162,31 @@ def _parse(name: str, verb: Verb, targets: Sequence[str], arguments: list[str]) 
         defaults["settings"] = load_experiment(targets[0]) if targets else config.Experiment()
     if "decoding" in fields:
         defaults["decoding"] = _run_config(Path(targets[0])).decoding if targets else config.Decoding()
-    parsed, unknown = tyro.cli(
-        options,
-        args=arguments,
-        default=options(**defaults),
-        prog=f"launch.py {name} {verb.target}",
-        description=_help_of(options),
-        return_unknown_args=True,
-    )
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            parsed, unknown = tyro.cli(
+                options,
+                args=arguments,
+                default=options(**defaults),
+                prog=f"launch.py {name} {verb.target}",
+                description=_help_of(options),
+                return_unknown_args=True,
+            )
+    except SystemExit as leaving:
+        if leaving.code in (None, 0):  # it was --help
+            raise
+        raise UserError(f"{_sentence(complaint.getvalue())} `launch.py {name} --help` explains the options.") from None
     if unknown:
         near = suggestion(unknown[0].split("=")[0].replace("_", "-"), _flags(options, defaults))
         raise UserError(f"`{name}` has no option {unknown[0]!r}.{near} `launch.py {name} --help` lists them.")
     return _apply_short_names(parsed)
+
+
+def _sentence(box: str) -> str:
+    """What tyro says in the first paragraph of a box, as a sentence."""
+    inside = (line.strip("│ ") for line in box.splitlines()[1:])
+    return " ".join(itertools.takewhile(lambda line: not line.startswith("─"), inside)).strip().rstrip(".") + "."
 
 
 def _flags(options: type, defaults: dict[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,11 +12,13 @@ from typing import IO
 from t2t_jax import command_line, config, run_directory
 from t2t_jax.command_line import DONE, STOPPED
 from t2t_jax.data import pipeline, store
-from t2t_jax.data.sources import read_lines
+from t2t_jax.data.sources import lines_of, read_lines
+from t2t_jax.data.tokenizer import Tokenizer
 from t2t_jax.decoding.translator import Translation, Translator, translate_stream
 from t2t_jax.errors import UserError
 from t2t_jax.evaluation.evaluate import SplitResult, evaluate_split, write_report
 from t2t_jax.evaluation.report_page import write_page
+from t2t_jax.parallel.memory import keep_freed_memory
 from t2t_jax.progress import say
 from t2t_jax.run_lock import locked
 from t2t_jax.training import loop
@@ -27,6 +30,7 @@ def train(targets: Sequence[Path], options: command_line.Train) -> int:
     """Train, average, translate the evaluation splits, print BLEU with samples, write the report."""
     experiment = options.settings
     run = options.workdir or Path("runs") / experiment.name
+    keep_freed_memory()
     with locked(run):
         outcome = loop.train(experiment, run)
         if not outcome.finished:
@@ -34,7 +38,7 @@ def train(targets: Sequence[Path], options: command_line.Train) -> int:
         translator = Translator.load(run)
         results = [evaluate_split(run, experiment, translator, split) for split in experiment.evaluation.splits]
         _keep(run, experiment, translator, results)
-    _print_samples(results[0])
+    _print_samples(results[0], translator.tokenizer)
     _print_scores(results)
     print(f"\nReport: {run / run_directory.PAGE}")
     return DONE
@@ -61,56 +65,54 @@ def evaluate(targets: Sequence[Path], options: command_line.Evaluate) -> int:
     (run,) = targets
     experiment = run_directory.load_config(run)
     splits = (options.split,) if options.split else experiment.evaluation.splits
+    keep_freed_memory()
     translator = Translator.load(run, options.decoding)
     results = [evaluate_split(run, experiment, translator, split) for split in splits]
-    if options.decoding == experiment.decoding and splits == experiment.evaluation.splits:
-        _keep(run, experiment, translator, results)
-    else:
-        say("These are not the run's own settings, so its report stays as it is.")
     if options.json:
         print(json.dumps({result.split: result.as_json() for result in results}, indent=2))
     else:
         _print_scores(results)
+    if options.decoding != experiment.decoding or splits != experiment.evaluation.splits:
+        say("These are not the run's own settings, so its report stays as it is.")
+        return DONE
+    with locked(run):
+        _keep(run, experiment, translator, results)
     return DONE
 
 
 def translate(targets: Sequence[Path], options: command_line.Translate) -> int:
     """Translate a stream of lines."""
     (run,) = targets
-    translator = Translator.load(run, options.decoding)
-    lines = _decoded(read_lines(options.input) if options.input else _standard_input())
-    if options.output is None:
-        _write(sys.stdout.buffer, translate_stream(translator, lines), translator.longest_source)
-        return DONE
-    partial = options.output.with_name(f".{options.output.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            _write(file, translate_stream(translator, lines), translator.longest_source)
-        partial.replace(options.output)
-    except OSError as error:
-        raise UserError(f"{str(options.output)!r} cannot be written: {error.strerror or error}.") from None
-    finally:
-        partial.unlink(missing_ok=True)
+    with _output(options.output) as file:
+        keep_freed_memory()
+        translator = Translator.load(run, options.decoding)
+        lines = read_lines(options.input) if options.input else lines_of(sys.stdin.buffer)
+        _write(file, translate_stream(translator, _decoded(lines)), translator.longest_source)
     return DONE
 
 
 def report(targets: Sequence[Path], options: command_line.Report) -> int:
     """Render the pages of runs again."""
     for run in targets:
-        print(write_page(run))
+        run_directory.load_config(run)  # before a lock is put into what is no run
+        with locked(run):
+            print(write_page(run))
     return DONE
 
 
 def _keep(run: Path, experiment: config.Experiment, translator: Translator, results: list[SplitResult]) -> None:
-    write_report(run, experiment, translator, results)
+    try:
+        write_report(run, experiment, translator, results)
+    except OSError as error:
+        raise UserError(f"The report in {str(run)!r} cannot be written: {error.strerror or error}.") from None
     write_page(run)
 
 
-def _print_samples(result: SplitResult) -> None:
+def _print_samples(result: SplitResult, tokenizer: Tokenizer) -> None:
     """Triples from all over the split."""
     distance = max(1, len(result.sources) // SAMPLES)
     for i in range(0, len(result.sources), distance)[:SAMPLES]:
-        print(f"source:      {result.sources[i]}")
+        print(f"source:      {tokenizer.plain(result.sources[i])}")
         print(f"reference:   {result.references[i]}")
         print(f"translation: {result.translations[i].text}\n")
 
@@ -127,9 +129,27 @@ def _print_scores(results: Sequence[SplitResult]) -> None:
             print(f"{result.split}  {cut:,} translations of {len(result.sources):,} were cut at their length limit")
 
 
-def _standard_input() -> Iterator[bytes]:
-    for line in sys.stdin.buffer:
-        yield line.removesuffix(b"\n").removesuffix(b"\r")
+@contextlib.contextmanager
+def _output(path: Path | None) -> Iterator[IO[bytes]]:
+    """Standard output, or a file that appears when it is complete; a device or a pipe is written as it is."""
+    if path is None:
+        yield sys.stdout.buffer
+        return
+    target = path.resolve()
+    if target.is_dir():
+        raise UserError(f"{str(path)!r} is a folder; give --output the name of a file.")
+    ordinary = target.is_file() or not target.exists()
+    place = target.with_name(f".{target.name}.partial") if ordinary else target
+    try:
+        with place.open("wb") as file:
+            yield file
+        if ordinary:
+            place.replace(target)
+    except OSError as error:
+        raise UserError(f"{str(path)!r} cannot be written: {error.strerror or error}.") from None
+    finally:
+        if ordinary:
+            place.unlink(missing_ok=True)
 
 
 def _decoded(lines: Iterator[bytes]) -> Iterator[str]:

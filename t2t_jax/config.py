@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import re
 import types
 import typing
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from t2t_jax.errors import ConfigError, suggestion
+from t2t_jax.symbols import SPECIAL_SYMBOLS
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,12 @@ class Data:
 
     def __post_init__(self) -> None:
         _check_types(self)
-        _positive(self, "vocabulary_size", "source_tokens_per_batch", "target_tokens_per_batch", "max_shapes")
+        _positive(self, "source_tokens_per_batch", "target_tokens_per_batch", "max_shapes")
+        if self.vocabulary_size <= len(SPECIAL_SYMBOLS):
+            raise ConfigError(
+                f"data: vocabulary_size={self.vocabulary_size} leaves no entry for text beside the "
+                f"{len(SPECIAL_SYMBOLS)} special symbols."
+            )
         if self.max_length < 2:
             raise ConfigError(
                 f"data: max_length={self.max_length} leaves room for no token before the end of sentence."
@@ -222,7 +229,7 @@ class Mesh:
     data: int = -1
     """Rows of a batch are divided over this axis."""
     fsdp: int = 1
-    """Rows too, and every parameter's widest dimension."""
+    """Rows too, and the d_model dimension of every parameter."""
     tensor: int = 1
     """Heads, feed-forward units and vocabulary."""
 
@@ -297,6 +304,11 @@ class Experiment:
         _check_types(self)
         if not re.fullmatch(r"[\w.-]+", self.name) or self.name.startswith("."):
             raise ConfigError(f"name={self.name!r} must be letters, digits, '_', '-' and '.', since it names a folder.")
+        if self.data.tokenizer_from is not None and self.training.initialise_from is not None:
+            raise ConfigError(
+                "training: initialise_from takes the other run's tokenizer with its weights; leave out "
+                f"data.tokenizer_from={self.data.tokenizer_from!r}."
+            )
         if self.model.positions == "learned" and self.model.max_positions < self.data.max_length:
             raise ConfigError(
                 f"model: max_positions={self.model.max_positions} is shorter than data.max_length="
@@ -349,17 +361,22 @@ def flatten(config: Experiment) -> dict[str, Any]:
 
 
 def trajectory(config: Experiment) -> dict[str, Any]:
-    """The flattened fields that decide the parameters after every step."""
+    """The flattened fields that decide the parameters after every step; two ways to say the same thing are equal."""
+    flat = flatten(config)
+    flat |= {"model.d_k": config.model.key_width, "model.d_v": config.model.value_width}
+    if config.optimizer.learning_rate_factor is None and config.optimizer.peak_learning_rate is None:
+        flat["optimizer.learning_rate_factor"] = 1.0
     return {
         path: value
-        for path, value in flatten(config).items()
+        for path, value in flat.items()
         if path not in NOT_TRAJECTORY and path.split(".")[0] not in NOT_TRAJECTORY
     }
 
 
 def config_hash(config: Experiment) -> str:
     """Twelve hexadecimal digits that name the trajectory; equal for two runs that differ in mesh, length or logging."""
-    canonical = json.dumps(trajectory(config), sort_keys=True, separators=(",", ":"))
+    numbers_alike = {k: float(v) if type(v) is int else v for k, v in trajectory(config).items()}  # 1 == 1.0
+    canonical = json.dumps(numbers_alike, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
@@ -400,7 +417,7 @@ def _is_a(value: Any, hint: Any) -> bool:
     if origin is tuple:
         return isinstance(value, tuple) and all(_is_a(v, arguments[0]) for v in value)
     if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, hint)
@@ -414,7 +431,7 @@ def _describe(hint: Any) -> str:
         return " or ".join(_describe(a) for a in arguments)
     if origin is tuple:
         return f"a tuple of {_describe(arguments[0])}"
-    names = {int: "an integer", float: "a number", str: "a string", bool: "True or False", type(None): "None"}
+    names = {int: "an integer", float: "a finite number", str: "a string", bool: "True or False", type(None): "None"}
     return names.get(hint, getattr(hint, "__name__", str(hint)))
 
 

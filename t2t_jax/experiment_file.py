@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import re
 import sys
+import traceback
 from pathlib import Path
 
 from t2t_jax import config
@@ -35,8 +36,10 @@ def load_experiment(path: str | Path) -> config.Experiment:
         experiment = get_config()
     except SyntaxError as error:
         raise ConfigError(f"{str(path)!r}, line {error.lineno}: {error.msg}.") from None
-    except TypeError as error:
-        raise _name_nearest_field(path, error) from error
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise _explain(path, error) from error
     if not isinstance(experiment, config.Experiment):
         raise ConfigError(
             f"get_config() in {str(path)!r} must return a t2t_jax.config.Experiment, not {experiment!r:.80}."
@@ -44,11 +47,13 @@ def load_experiment(path: str | Path) -> config.Experiment:
     return experiment
 
 
-def _name_nearest_field(path: Path, error: TypeError) -> Exception:
-    """A dataclass's complaint about an unknown argument, made into one that names the nearest field."""
+def _explain(path: Path, error: Exception) -> ConfigError:
+    """Whatever an experiment file raises, in a sentence; an unknown field with the nearest one there is."""
     match = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
     settings = getattr(config, match[1], None) if match else None
-    if match is None or not dataclasses.is_dataclass(settings):
-        return error
-    known = [field.name for field in dataclasses.fields(settings)]
-    return ConfigError(f"{str(path)!r}: {match[1]} has no field {match[2]!r}.{suggestion(match[2], known)}")
+    if match is not None and dataclasses.is_dataclass(settings):
+        known = [field.name for field in dataclasses.fields(settings)]
+        return ConfigError(f"{str(path)!r}: {match[1]} has no field {match[2]!r}.{suggestion(match[2], known)}")
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    place = f", line {lines[-1]}" if lines else ""
+    return ConfigError(f"{str(path)!r}{place}: {type(error).__name__}: {error}")

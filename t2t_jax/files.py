@@ -9,11 +9,11 @@ from pathlib import Path
 from t2t_jax.errors import DataError
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file that is whole or absent, whatever happens in between."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file that is whole or absent, whatever happens in between; text as UTF-8, its line ends as they are."""
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
+    with partial.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)

@@ -2,53 +2,89 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 from t2t_jax import config
-from t2t_jax.data.store import Store
+from t2t_jax.data.sources import Split, read_lines
+from t2t_jax.data.store import SIDES, Store
+from t2t_jax.data.tokenizer import SENTENCEPIECE_FILE, WHITESPACE_FILE
 from t2t_jax.errors import ConfigError, RunError
 from t2t_jax.files import write_atomically
+from t2t_jax.seal import is_sealed
 
 CONFIG, DATA, CHECKPOINTS, AVERAGED = "config.json", "data.json", "checkpoints", "averaged"
+TEXTS = "translations"
 METRICS, REPORT, PAGE = "metrics.jsonl", "report.json", "report.html"
 
 
-def check(run: Path, experiment: config.Experiment) -> None:
-    """Refuse to go on with a run that was trained differently; what has no checkpoint yet may still become anything.
+def check(run: Path, experiment: config.Experiment, origin: dict[str, Any]) -> None:
+    """Refuse a directory that `experiment` on the data of `origin` may not go on in; touches nothing.
 
-    What does not change the trajectory (mesh, num_steps, logging, …) may differ.
+    What has no checkpoint yet may still become anything. Afterwards the trajectory is fixed; mesh, logging and the like
+    may differ, and `num_steps` may grow.
 
     Raises:
-      RunError: every difference is named.
+      RunError: a folder of something else, or a run that was trained differently; every difference is named.
     """
-    if (run / CONFIG).exists() and has_checkpoint(run):
-        refuse_differences(run, load_config(run), experiment)
+    if not run.is_dir():
+        return
+    if not (run / CONFIG).is_file():
+        foreign = sorted({path.name for path in run.iterdir() if not path.name.startswith(".")} - {"data", "lock"})
+        if foreign:
+            raise RunError(f"{str(run)!r} holds something else than a run ({foreign[0]}, …); use another --workdir.")
+        return
+    before = load_config(run)
+    done = finished_steps(run)
+    if not done:
+        return
+    refuse_differences(run, before, experiment)
+    if _read_manifest(run)["made_from"] != origin:
+        raise RunError(f"The text or tokenizer of {str(run)!r} has changed; restore it, or use another --workdir.")
+    if experiment.training.num_steps < done[-1]:
+        wanted = experiment.training.num_steps
+        raise RunError(f"{str(run)!r} has {done[-1]:,} steps already; num_steps={wanted} can grow, not shrink.")
 
 
 def adopt(run: Path, experiment: config.Experiment, store: Store) -> None:
-    """Make `run` the directory of `experiment` on the data of `store`, or go on with it.
+    """Make `run` the directory of `experiment`, with its settings, manifest, tokenizer and evaluation text.
 
     Raises:
-      RunError: the run was trained on other data, or the directory cannot be written.
+      RunError: the directory cannot be written.
     """
-    data = run / DATA
-    if data.is_file() and has_checkpoint(run):
-        before: dict[str, Any] = json.loads(data.read_text(encoding="utf-8"))
-        if before["made_from"] != store.manifest["made_from"]:
-            raise RunError(f"The text or tokenizer of {str(run)!r} has changed; restore it, or use another --workdir.")
     try:
-        run.mkdir(parents=True, exist_ok=True)
-        store.copy_to_run(run)
+        texts = run / TEXTS
+        texts.mkdir(parents=True, exist_ok=True)
+        for split, side in itertools.product(("validation", "test"), SIDES):
+            write_atomically(texts / f"{split}.{side}", (store.directory / f"{split}.{side}").read_bytes())
+        kept = store.tokenizer.save(run)
+        for other in {SENTENCEPIECE_FILE, WHITESPACE_FILE} - {kept.name}:  # of settings that were never trained
+            (run / other).unlink(missing_ok=True)
+        write_atomically(run / DATA, json.dumps(store.manifest, indent=2, ensure_ascii=False) + "\n")
         write_atomically(run / CONFIG, config.to_json(experiment))
     except OSError as error:
         raise RunError(f"The run directory {str(run)!r} cannot be written: {error.strerror or error}.") from None
 
 
-def has_checkpoint(run: Path) -> bool:
-    """Whether training has saved anything in `run`."""
-    return any((run / CHECKPOINTS).glob("*"))
+def evaluation_text(run: Path, split: Split) -> tuple[list[str], list[str]]:
+    """Source and target lines of a run's validation or test split.
+
+    Raises:
+      RunError: the run has no such text.
+    """
+    files = [run / TEXTS / f"{split}.{side}" for side in SIDES]
+    if not all(file.is_file() for file in files):
+        raise RunError(f"{str(run)!r} has no {split} text; run `prepare` or `train` with this --workdir first.")
+    source, target = ([line.decode(errors="replace") for line in read_lines(file)] for file in files)
+    return source, target
+
+
+def finished_steps(run: Path) -> list[int]:
+    """Steps that have a finished checkpoint, ascending."""
+    folders = (run / CHECKPOINTS).glob("*")
+    return sorted(int(path.name) for path in folders if path.name.isdigit() and is_sealed(path))
 
 
 def refuse_differences(run: Path, before: config.Experiment, now: config.Experiment) -> None:
@@ -75,3 +111,11 @@ def load_config(run: Path) -> config.Experiment:
         return config.from_json(path.read_text(encoding="utf-8"))
     except (ConfigError, OSError, UnicodeDecodeError) as error:
         raise RunError(f"{str(path)!r} cannot be used: {error}") from None
+
+
+def _read_manifest(run: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((run / DATA).read_text(encoding="utf-8"))
+        return {"made_from": manifest["made_from"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{str(run / DATA)!r} is missing or damaged ({error!r}); use another --workdir.") from None

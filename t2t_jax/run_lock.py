@@ -23,8 +23,8 @@ def locked(run: Path) -> Iterator[None]:
     Raises:
       RunError: another process is writing there, which is named; or the directory cannot be written.
     """
-    made = [folder for folder in (run, *run.parents) if not folder.exists()]
     try:
+        made = [folder for folder in (run, *run.parents) if not folder.exists()]
         run.mkdir(parents=True, exist_ok=True)
         file = (run / LOCK).open("a+", encoding="utf-8")
     except OSError as error:

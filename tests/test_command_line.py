@@ -17,25 +17,28 @@ QUICKSTART = "experiments/quickstart.py"
         (["train", QUICKSTART, "--model.num-layerz", "3"], "Did you mean '--model.num-layers'"),
         (["train", QUICKSTART, "--model.num_heads", "7"], "d_model=192 is not divisible by num_heads=7"),
         (["translate", "nowhere", "--beam", "2"], "'nowhere' does not exist"),
-        (["prepare", QUICKSTART, "--data.source", "files"], "--data.directory"),
+        (["prepare", QUICKSTART, "--data.source", "files", "--workdir", "runs/no-such-run"], "--data.directory"),
     ],
 )
 def test_mistakes_are_one_sentence_and_status_2(arguments: list[str], sentence: str, capsys) -> None:
-    before = set(Path.cwd().iterdir())
     assert command_line.main(arguments) == 2
     printed = capsys.readouterr()
     assert sentence in printed.err
     assert printed.err.startswith("error: ")
     assert printed.err.count("\n") == 1
     assert printed.out == ""
-    assert set(Path.cwd().iterdir()) == before, "nothing half-made is left"
+    assert not (Path("runs") / "no-such-run").exists(), "nothing half-made is left"
 
 
-@pytest.mark.parametrize("value", ["abc", ""])
-def test_a_value_of_the_wrong_type_is_status_2(value: str) -> None:
-    with pytest.raises(SystemExit) as caught:
-        command_line.main(["prepare", QUICKSTART, "--model.dropout", value])
-    assert caught.value.code == 2
+def test_values_of_the_wrong_type_are_named(capsys) -> None:
+    for option, value in (("--model.dropout", "abc"), ("--model.norm", "both"), ("--model.num-layers", "")):
+        assert command_line.main(["prepare", QUICKSTART, option, value]) == 2
+        printed = capsys.readouterr().err
+        assert printed.startswith("error: ")
+        assert printed.count("\n") == 1
+        assert option in printed
+    assert command_line.main(["prepare", QUICKSTART, "--decoding.alpha=nan"]) == 2
+    assert "alpha=nan must be a finite number" in capsys.readouterr().err
 
 
 def test_help_teaches(capsys) -> None:

@@ -81,6 +81,11 @@ def test_json_round_trip_is_exact(layers: int, heads: int, dropout: float, rate:
         (lambda: Optimizer(learning_rate_factor=1.0, peak_learning_rate=1e-3), r"both set the height"),
         (lambda: Training(average_last=9), r"average_last=9.*keep_checkpoints=5"),
         (lambda: Training(seed=-1), r"seed=-1"),
+        (lambda: Optimizer(peak_learning_rate=float("inf")), r"peak_learning_rate=inf must be a finite number"),
+        (
+            lambda: Experiment(data=Data(tokenizer_from="a"), training=Training(initialise_from="b")),
+            r"leave out data.tokenizer_from='a'",
+        ),
         (lambda: Mesh(data=-1, fsdp=-1), r"only one axis can be -1"),
         (lambda: Mesh(tensor=0), r"tensor=0 must be at least 1"),
         (lambda: Experiment(name="../up"), r"name='../up'"),
@@ -114,6 +119,8 @@ def test_misspelt_field_names_the_nearest(tmp_path: Path) -> None:
     [
         ("def get_config(:\n", r"line 1"),
         ("x = 1\n", r"defines no get_config"),
+        ("import nothing_of_that_name\n", r"line 1: ModuleNotFoundError: .*nothing_of_that_name"),
+        ("def get_config():\n    return 1 / 0\n", r"line 2: ZeroDivisionError"),
         ("def get_config():\n    return 3\n", r"must return a t2t_jax.config.Experiment, not 3"),
     ],
 )
@@ -140,6 +147,12 @@ def test_hash_covers_the_trajectory_and_nothing_else() -> None:
         decoding=dataclasses.replace(base.decoding, beam_size=1),
     )
     assert config.config_hash(same) == config.config_hash(base)
+    for alike in (
+        dataclasses.replace(base, model=Model(d_k=64, d_v=64)),
+        dataclasses.replace(base, optimizer=Optimizer(learning_rate_factor=1)),
+        dataclasses.replace(base, optimizer=Optimizer(learning_rate_factor=1.0)),
+    ):
+        assert config.config_hash(alike) == config.config_hash(base), "the same thing said otherwise"
     for changed in (
         dataclasses.replace(base, model=Model(d_ff=1024)),
         dataclasses.replace(base, training=Training(seed=2)),

@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[1]
 ORDER = [
     {"symbols", "errors"},
     {"config", "progress", "files"},
+    {"seal"},
     {"experiment_file", "presets", "data", "model", "parallel"},
     {"run_directory", "run_lock"},
     {"training"},

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Literal, Protocol, cast
 
@@ -112,7 +112,10 @@ class TextFiles:
 
     def _find(self, name: str) -> Path | None:
         candidates = (self.directory / name, self.directory / f"{name}.gz")
-        return next((path for path in candidates if path.is_file()), None)
+        try:
+            return next((path for path in candidates if path.is_file()), None)
+        except OSError as error:
+            raise DataError(f"{str(self.directory)!r} cannot be read: {error.strerror or error}.") from None
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
@@ -122,14 +125,19 @@ def read_lines(path: Path) -> Iterator[bytes]:
     """
     try:
         with _open(path) as file:
-            for number, line in enumerate(file):
-                if number == 0:
-                    line = line.removeprefix(BYTE_ORDER_MARK)
-                yield line.removesuffix(b"\n").removesuffix(b"\r")
+            yield from lines_of(file)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{str(path)!r} is damaged: {error}. Copy it again.") from None
     except OSError as error:
         raise DataError(f"{str(path)!r} cannot be read: {error.strerror or error}.") from None
+
+
+def lines_of(file: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of an open file, as `read_lines` gives them."""
+    for number, line in enumerate(file):
+        if number == 0:
+            line = line.removeprefix(BYTE_ORDER_MARK)
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def _open(path: Path) -> IO[bytes]:

@@ -7,6 +7,8 @@ what it was made from, so that it is used again exactly when nothing it depends 
 from __future__ import annotations
 
 import collections
+import contextlib
+import fcntl
 import hashlib
 import itertools
 import json
@@ -20,13 +22,13 @@ import numpy as np
 
 from t2t_jax import config, progress
 from t2t_jax.data import tokenizer as tokenizers
-from t2t_jax.data.sources import Pair, Source, Split, open_source, read_lines
+from t2t_jax.data.sources import SPLITS, Pair, Source, Split, open_source
 from t2t_jax.data.tokenizer import Tokenizer
-from t2t_jax.errors import DataError, RunError
+from t2t_jax.errors import DataError
 from t2t_jax.files import sha256, write_atomically
 
 FORMAT = 1
-MANIFEST = "manifest.json"
+MANIFEST = "store.json"
 SIDES = ("source", "target")
 CHUNK = 20_000  # pairs tokenised at once
 
@@ -87,15 +89,21 @@ class Store:
         ]
         return Corpus(*sides)
 
-    def copy_to_run(self, run: Path) -> None:
-        """Give a run directory what it needs to stand alone: manifest, tokenizer and evaluation text."""
-        write_atomically(run / "data.json", json.dumps(self.manifest, indent=2, ensure_ascii=False) + "\n")
-        self.tokenizer.save(run)
-        texts = run / "translations"
-        texts.mkdir(exist_ok=True)
-        for split, side in itertools.product(("validation", "test"), SIDES):
-            if (self.directory / f"{split}.{side}").is_file():
-                shutil.copyfile(self.directory / f"{split}.{side}", texts / f"{split}.{side}")
+
+def origin(data: config.Data) -> dict[str, Any]:
+    """Everything that the content of a store for `data` depends on: settings, tokenizer, text; equal if the store is.
+
+    Raises:
+      DataError: text or tokenizer that cannot be read.
+    """
+    names = "source_language target_language tokenizer vocabulary_size byte_fallback character_coverage max_length"
+    source, reused = open_source(data), _reused_tokenizer(data)
+    return {
+        "format": FORMAT,
+        "settings": {name: getattr(data, name) for name in names.split()},
+        "tokenizer": None if reused is None else sha256(reused),
+        "text": {split: source.fingerprint(split) for split in SPLITS},
+    }
 
 
 def prepare(data: config.Data, run: Path) -> Store:
@@ -107,68 +115,69 @@ def prepare(data: config.Data, run: Path) -> Store:
 
     Raises:
       DataError, ConfigError: text that is missing, not parallel, empty, or too small for the vocabulary; a folder that
-        cannot be written.
+        cannot be written, holds something else, or is named by `data.store` and was made from other text.
     """
     directory = Path(data.store) if data.store else run / "data"
-    source = open_source(data)
-    made_from = _made_from(data, source)
-    store = _open(directory, made_from)
-    if store is not None:
-        return store
-    if directory.is_dir() and any(directory.iterdir()) and not (directory / MANIFEST).is_file():
-        raise DataError(f"{str(directory)!r} holds something else than prepared data; name a new folder for it.")
-    partial = directory.with_name(f".{directory.name}.partial")
+    made_from = origin(data)
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        manifest = _build(data, source, made_from, partial)
-        write_atomically(partial / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
-        if directory.exists():
-            shutil.rmtree(directory)
-        partial.rename(directory)
+        directory.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(
-            f"The prepared data cannot be written to {str(directory)!r}: {error.strerror or error}."
-        ) from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    store = _open(directory, made_from)
+        raise _unwritable(directory, error) from None
+    # A run directory has one writer anyway.
+    with _alone(directory) if data.store else contextlib.nullcontext():
+        # A kill leaves the old store, or none, and one of these, but nothing in between.
+        partial, old = (directory.with_name(f".{directory.name}.{what}") for what in ("partial", "old"))
+        for leftover in (partial, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+        store = _open(directory, made_from)
+        if store is not None:
+            return store
+        _refuse_foreign(directory, shared=data.store is not None)
+        try:
+            partial.mkdir()
+            manifest = _build(data, made_from, partial)
+            write_atomically(partial / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+            if directory.exists():
+                directory.rename(old)
+            partial.rename(directory)
+        except OSError as error:
+            raise _unwritable(directory, error) from None
+        finally:
+            for leftover in (partial, old):
+                shutil.rmtree(leftover, ignore_errors=True)
+        store = _open(directory, made_from)
     if store is None:
         raise DataError(f"The prepared data in {str(directory)!r} did not survive being written; is the disk sound?")
     return store
 
 
-def evaluation_text(run: Path, split: Split) -> tuple[list[str], list[str]]:
-    """Source and target lines of a run's validation or test split.
-
-    Raises:
-      RunError: the run has no such text.
-    """
-    files = [run / "translations" / f"{split}.{side}" for side in SIDES]
-    if not all(file.is_file() for file in files):
-        raise RunError(f"{str(run)!r} has no {split} text; run `prepare` or `train` with this --workdir first.")
-    source, target = ([line.decode() for line in read_lines(file)] for file in files)
-    return source, target
+@contextlib.contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Only one process at a time makes a store that several share; the others wait and find it made."""
+    with directory.with_name(f".{directory.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
-def _made_from(data: config.Data, source: Source) -> dict[str, Any]:
-    """Everything the store's content depends on."""
-    fields = [
-        "source_language",
-        "target_language",
-        "tokenizer",
-        "vocabulary_size",
-        "byte_fallback",
-        "character_coverage",
-        "max_length",
-    ]
-    reused = _reused_tokenizer(data)
-    return {
-        "format": FORMAT,
-        "settings": {name: getattr(data, name) for name in fields},
-        "tokenizer": None if reused is None else sha256(reused),
-        "text": {split: source.fingerprint(split) for split in ("train", "validation", "test")},
-    }
+def _refuse_foreign(directory: Path, shared: bool) -> None:
+    """A folder is only ever replaced if it holds a store and nothing else, and if no other run may be reading it."""
+    if not directory.exists():
+        return
+    names = {path.name for path in directory.iterdir()} if directory.is_dir() else {""}
+    ours = {MANIFEST, tokenizers.SENTENCEPIECE_FILE, tokenizers.WHITESPACE_FILE}
+    ours |= {f"train.{side}.{part}.npy" for side in SIDES for part in ("tokens", "lengths")}
+    ours |= {f"{split}.{side}" for split in ("validation", "test") for side in SIDES}
+    if names - ours:
+        raise DataError(f"{str(directory)!r} holds something else than prepared data; name a new folder for it.")
+    if shared and MANIFEST in names:
+        raise DataError(
+            f"data: store={str(directory)!r} was made from other text or settings, or is damaged; name another folder, "
+            "or delete it if no other run needs it."
+        )
+
+
+def _unwritable(directory: Path, error: OSError) -> DataError:
+    return DataError(f"Prepared data cannot be written to {str(directory)!r}: {error.strerror or error}.")
 
 
 def _reused_tokenizer(data: config.Data) -> Path | None:
@@ -187,18 +196,20 @@ def _open(directory: Path, made_from: dict[str, Any]) -> Store | None:
     """The store in `directory` if it is whole and was made from `made_from`, else None."""
     try:
         manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if manifest.get("made_from") != made_from:
-        return None
-    for name, digest in manifest["files"].items():
-        if not (directory / name).is_file() or sha256(directory / name) != digest:
+        if manifest["made_from"] != made_from:
             return None
+        for name, digest in manifest["files"].items():
+            if not (directory / name).is_file() or sha256(directory / name) != digest:
+                return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
     return Store(directory, manifest, tokenizers.load(directory))
 
 
-def _build(data: config.Data, source: Source, made_from: dict[str, Any], directory: Path) -> dict[str, Any]:
-    reused = _reused_tokenizer(data)
+def _build(data: config.Data, made_from: dict[str, Any], directory: Path) -> dict[str, Any]:
+    source, reused = open_source(data), _reused_tokenizer(data)
+    # First what is quick, so that a bad line in it is not found after an hour of tokenising.
+    held_out = {split: _copy_text(source, split, directory) for split in ("validation", "test")}
     if reused is not None:
         tokenizer = tokenizers.load(reused)
     else:
@@ -206,9 +217,7 @@ def _build(data: config.Data, source: Source, made_from: dict[str, Any], directo
         lines = (line for pair in source.pairs("train") for line in pair if line is not None)
         tokenizer = tokenizers.train(data, lines)
     tokenizer.save(directory)
-    counts: dict[str, Any] = {"train": _tokenise(data, source, tokenizer, directory)}
-    for split in ("validation", "test"):
-        counts[split] = _copy_text(source, split, directory)
+    counts = {"train": _tokenise(data, source, tokenizer, directory), **held_out}
     files = {path.name: sha256(path) for path in sorted(directory.iterdir())}
     digest = hashlib.sha256(json.dumps([made_from, files], sort_keys=True).encode()).hexdigest()
     return {

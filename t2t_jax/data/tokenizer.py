@@ -6,7 +6,7 @@ import collections
 import io
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +14,7 @@ import sentencepiece
 
 from t2t_jax import config
 from t2t_jax.errors import ConfigError, DataError, RunError
+from t2t_jax.files import write_atomically
 from t2t_jax.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIAL_SYMBOLS, UNK_ID
 
 SENTENCEPIECE_FILE, WHITESPACE_FILE = "tokenizer.model", "tokenizer.vocabulary"
@@ -33,6 +34,10 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str:
         """The line that `ids` spell: one line, whatever the ids."""
+        ...
+
+    def plain(self, line: str) -> str:
+        """The line as `decode` would write it: what a translation is compared with."""
         ...
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -62,15 +67,17 @@ class SentencePieceTokenizer:
         return self._processor.encode(list(lines), out_type=int)
 
     def decode(self, ids: Sequence[int]) -> str:
-        # Bytes can spell a line end that no training text had; a translation stays one line.
-        return " ".join(re.split(r"[\r\n]+", self._processor.decode([int(i) for i in ids])))
+        return _one_line(self._processor.decode([int(i) for i in ids]))
+
+    def plain(self, line: str) -> str:
+        return line
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
     def save(self, directory: Path) -> Path:
         path = directory / SENTENCEPIECE_FILE
-        path.write_bytes(self._model)
+        write_atomically(path, self._model)
         return path
 
 
@@ -79,24 +86,27 @@ class WhitespaceTokenizer:
 
     def __init__(self, entries: Sequence[str]):
         self._entries = list(entries)
-        self._ids = {entry: i for i, entry in enumerate(entries)}
+        self._ids = {entry: i for i, entry in enumerate(entries) if i >= len(SPECIAL_SYMBOLS)}
 
     @property
     def size(self) -> int:
         return len(self._entries)
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        return [[self._ids.get(token, UNK_ID) for token in line.split()] for line in lines]
+        return [[self._ids.get(token, UNK_ID) for token in _tokens(line)] for line in lines]
 
     def decode(self, ids: Sequence[int]) -> str:
-        return re.sub(r"@@( |$)", "", " ".join(self.pieces(ids)))
+        return self.plain(" ".join(self.pieces(ids)))
+
+    def plain(self, line: str) -> str:
+        return _one_line(re.sub(r"@@( |$)", "", line))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._entries[int(i)] for i in ids]
 
     def save(self, directory: Path) -> Path:
         path = directory / WHITESPACE_FILE
-        path.write_text("\n".join(self._entries) + "\n", encoding="utf-8", newline="\n")
+        write_atomically(path, "".join(f"{entry}\n" for entry in self._entries))
         return path
 
 
@@ -126,7 +136,10 @@ def load(path: Path) -> Tokenizer:
     if file is None:
         raise RunError(f"There is no tokenizer at {str(path)!r}; expected {SENTENCEPIECE_FILE} or {WHITESPACE_FILE}.")
     if file.suffix == ".vocabulary":
-        entries = file.read_text(encoding="utf-8").split("\n")[:-1]
+        try:
+            entries = file.read_bytes().decode().removesuffix("\n").split("\n")  # as text, a CR would end a line too
+        except UnicodeDecodeError:
+            raise RunError(f"{str(file)!r} is damaged: it is not UTF-8.") from None
         if tuple(entries[: len(SPECIAL_SYMBOLS)]) != SPECIAL_SYMBOLS:
             raise RunError(f"{str(file)!r} is damaged: it must begin with {', '.join(SPECIAL_SYMBOLS)}.")
         return WhitespaceTokenizer(entries)
@@ -143,8 +156,18 @@ def load(path: Path) -> Tokenizer:
     return tokenizer
 
 
+def _one_line(text: str) -> str:
+    """Bytes and foreign tokens can spell a line end that no line of the training text had."""
+    return " ".join(re.split(r"[\r\n]+", text))
+
+
+def _tokens(line: str) -> list[str]:
+    """Only spaces and tabs part tokens; U+00A0, U+2028 and their like are characters of one."""
+    return re.findall(r"[^ \t]+", line)
+
+
 def _train_whitespace(data: config.Data, lines: Iterable[str]) -> WhitespaceTokenizer:
-    counts = collections.Counter(token for line in lines for token in line.split())
+    counts = collections.Counter(token for line in lines for token in _tokens(line))
     for symbol in SPECIAL_SYMBOLS:
         counts.pop(symbol, None)
     ranked = sorted(counts, key=lambda token: (-counts[token], token))
@@ -153,9 +176,19 @@ def _train_whitespace(data: config.Data, lines: Iterable[str]) -> WhitespaceToke
 
 def _train_sentencepiece(data: config.Data, lines: Iterable[str]) -> SentencePieceTokenizer:
     model = io.BytesIO()
+    failures: list[Exception] = []
+
+    def watched() -> Iterator[str]:
+        """SentencePiece reports a failure of its input as one of its own."""
+        try:
+            yield from lines
+        except Exception as error:
+            failures.append(error)
+            raise
+
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
+            sentence_iterator=watched(),
             model_writer=model,
             model_type="bpe",
             vocab_size=data.vocabulary_size,
@@ -172,7 +205,7 @@ def _train_sentencepiece(data: config.Data, lines: Iterable[str]) -> SentencePie
             minloglevel=2,
         )
     except (RuntimeError, OSError) as error:
-        raise _explain(data, str(error)) from None
+        raise (failures[0] if failures else _explain(data, str(error))) from None
     return SentencePieceTokenizer(model.getvalue())
 
 

@@ -18,9 +18,9 @@ from t2t_jax.data import tokenizer as tokenizers
 from t2t_jax.data.store import Ragged
 from t2t_jax.data.tokenizer import Tokenizer
 from t2t_jax.decoding.beam import Hypotheses, beam_search
+from t2t_jax.errors import ConfigError
 from t2t_jax.model import Transformer
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.parallel.memory import keep_freed_memory
 from t2t_jax.symbols import EOS_ID, PAD_ID
 from t2t_jax.training import checkpoints
 from t2t_jax.training.state import Params
@@ -58,14 +58,24 @@ class Translator:
         tokenizer: Tokenizer,
         decoding: config.Decoding,
         mesh: config.Mesh | None = None,
+        most_positions: int | None = None,
+        steps: Sequence[int] = (),
     ):
-        keep_freed_memory()
+        """Prepare to translate.
+
+        Args:
+          transformer, params, tokenizer: the model; its parameters as NumPy or JAX arrays.
+          decoding: settings of the search.
+          mesh: devices; all of them, each with its share of the rows, by default.
+          most_positions: length that the model was trained for, if it can't read or write beyond it.
+          steps: training steps whose average `params` is, for reports.
+        """
+        self.steps = list(steps)
         self.transformer, self.tokenizer, self.decoding = transformer, tokenizer, decoding
         self.mesh = meshes.make_mesh(mesh or config.Mesh())
         self.params = jax.device_put(params, NamedSharding(self.mesh, PartitionSpec()))
-        longest = decoding.max_source_length
-        if transformer.config.positions == "learned":  # the table ends there, for sources and for translations
-            longest = min(longest, transformer.config.max_positions)
+        self._most_positions = most_positions
+        longest = min(decoding.max_source_length, most_positions or decoding.max_source_length)
         self._lengths = sorted({*(length for length in SOURCE_LENGTHS if length < longest), longest})
         self._searches: dict[tuple[int, int], jax.stages.Compiled] = {}
 
@@ -78,9 +88,11 @@ class Translator:
         """
         experiment = run_directory.load_config(run)
         tokenizer = tokenizers.load(run)
-        params, _ = checkpoints.load_averaged(run, experiment.training.average_last)
+        params, steps = checkpoints.load_averaged(run, experiment.training.average_last)
         transformer = model.build(experiment.model, tokenizer.size, experiment.training.compute_dtype)
-        return cls(transformer, params, tokenizer, decoding or experiment.decoding, mesh)
+        # Sinusoids go on for ever; rows of a learned table beyond the longest training sentence are noise.
+        trained_length = experiment.data.max_length if experiment.model.positions == "learned" else None
+        return cls(transformer, params, tokenizer, decoding or experiment.decoding, mesh, trained_length, steps)
 
     @property
     def longest_source(self) -> int:
@@ -103,7 +115,13 @@ class Translator:
         return [[EMPTY] * n_best for _ in range(lines)]
 
     def translate_unordered(self, lines: Sequence[str], n_best: int = 1) -> Iterator[tuple[int, list[Translation]]]:
-        """(index of the line, its translations) as they come, the longest lines first; blank lines are left out."""
+        """(index of the line, its translations) as they come, the longest lines first; blank lines are left out.
+
+        Raises:
+          ConfigError: more translations a line than the beam has hypotheses.
+        """
+        if n_best > self.decoding.beam_size:
+            raise ConfigError(f"decoding: beam_size={self.decoding.beam_size} cannot give the {n_best} best.")
         encoded = self.tokenizer.encode(lines)
         waiting: dict[int, list[int]] = collections.defaultdict(list)
         for place in sorted(range(len(lines)), key=lambda i: -len(encoded[i])):
@@ -153,9 +171,7 @@ class Translator:
 
     def _target_length(self, source_length: int) -> int:
         length = source_length + self.decoding.extra_length
-        if self.transformer.config.positions == "learned":
-            length = min(length, self.transformer.config.max_positions)
-        return length
+        return min(length, self._most_positions or length)
 
     def _compiled(self, length: int, n_best: int) -> jax.stages.Compiled:
         if (length, n_best) not in self._searches:

@@ -13,7 +13,6 @@ import jax
 
 from t2t_jax import config, progress, run_directory
 from t2t_jax.data.sources import Split
-from t2t_jax.data.store import evaluation_text
 from t2t_jax.decoding.translator import Translation, Translator
 from t2t_jax.evaluation.bleu import Score, bleu, chrf
 from t2t_jax.files import write_atomically
@@ -48,7 +47,7 @@ class SplitResult:
             "chrf_signature": self.chrf.signature,
             "loss": self.loss.smoothed,
             "negative_log_likelihood": self.loss.plain,
-            "perplexity": self.loss.perplexity,
+            "perplexity": round(self.loss.perplexity, 2),
             "target_tokens": self.loss.tokens,
             "pairs_with_loss": self.loss.pairs,
             "lines": len(self.sources),
@@ -58,7 +57,7 @@ class SplitResult:
 
 def evaluate_split(run: Path, experiment: config.Experiment, translator: Translator, split: Split) -> SplitResult:
     """Translate and score a split of a run."""
-    sources, references = evaluation_text(run, split)
+    sources, references = run_directory.evaluation_text(run, split)
     with background_compiler() as background:
         held_out = HeldOut(
             sources,
@@ -73,6 +72,7 @@ def evaluate_split(run: Path, experiment: config.Experiment, translator: Transla
         loss = held_out.loss(translator.params)
     translations = translate_all(translator, sources, f"translating {split}")
     hypotheses = [translation.text for translation in translations]
+    references = [translator.tokenizer.plain(line) for line in references]
     protocols = dict.fromkeys((experiment.evaluation.protocol, *PROTOCOLS))
     scores = {name: bleu(hypotheses, references, name) for name in protocols}
     return SplitResult(split, loss, scores, chrf(hypotheses, references), sources, references, translations)
@@ -100,19 +100,19 @@ def write_report(run: Path, experiment: config.Experiment, translator: Translato
     first = results[0]
     headline = first.bleu[experiment.evaluation.protocol]
     logged = metrics.read(run)
-    last = logged[-1] if logged else {}
     device = jax.devices()[0]
     report = {
         "name": experiment.name,
         "split": first.split,
         "bleu": round(headline.value, 2),
         "bleu_signature": headline.signature,
-        "perplexity": first.loss.perplexity,
+        "perplexity": round(first.loss.perplexity, 2),
         "chrf": round(first.chrf.value, 2),
         "parameters": count_parameters(translator.params, translator.transformer),
         "config_hash": config.config_hash(experiment),
-        "steps": last.get("step"),
-        "epochs": last.get("epoch"),
+        "steps": translator.steps[-1],
+        "averaged_steps": translator.steps,
+        "epochs": next((entry["epoch"] for entry in reversed(logged) if entry["step"] <= translator.steps[-1]), None),
         "training_seconds": sum(entry.get("seconds", 0) for entry in logged),
         "splits": {result.split: result.as_json() for result in results},
         "machine": f"{jax.device_count()} x {device.device_kind} ({device.platform}), {platform.machine()}",

@@ -18,7 +18,6 @@ from markupsafe import Markup
 
 from t2t_jax import config, run_directory
 from t2t_jax.data.sources import Split, read_lines
-from t2t_jax.data.store import evaluation_text
 from t2t_jax.errors import RunError
 from t2t_jax.evaluation import plots
 from t2t_jax.evaluation.evaluate import ATTENTION
@@ -93,7 +92,7 @@ def render(run: Path) -> str:
         languages=(experiment.data.source_language, experiment.data.target_language),
         samples=_samples(run, experiment, report or {}),
         attention=_attention(_read_json(run / ATTENTION) or []),
-        data=_data(_read_json(run / "data.json")),
+        data=_data(_read_json(run / run_directory.DATA)),
         settings=_settings(experiment),
     )
     # JSON can spell half a surrogate pair, which no file can hold.
@@ -158,7 +157,7 @@ def _facts(
         ("Parameters", None if parameters is None else f"{parameters:,} ({parameters / 1e6:.1f} M)"),
         ("Steps", f"{steps:,}" + (f" of {planned:,}" if steps < planned else "")),
         ("Epochs", f"{found['epochs'] or 0:.1f}"),
-        ("Training time", _duration(found["training_seconds"])),
+        ("Time in steps", _duration(found["training_seconds"])),
         ("Machine", found.get("machine")),
         ("Date", found.get("date")),
         ("Config hash", found["config_hash"]),
@@ -212,7 +211,7 @@ def _samples(run: Path, experiment: config.Experiment, report: dict[str, Any]) -
     splits = experiment.evaluation.splits
     split = cast(Split, report.get("split") or (splits[0] if splits else "test"))
     try:
-        sources, references = evaluation_text(run, split)
+        sources, references = run_directory.evaluation_text(run, split)
     except RunError:
         return None
     path = run / "translations" / f"{split}.hypothesis"
@@ -264,7 +263,7 @@ def _data(manifest: dict[str, Any] | None) -> dict[str, Any] | None:
         read = facts["pairs"] + sum(facts.get("dropped", {}).values())
         for reason, count in facts.get("dropped", {}).items():
             if count:
-                dropped.append((split, reason, _whole(count), f"{100 * count / read:.2g}%"))
+                dropped.append((split, reason, _whole(count), f"{100 * count / read:.3g}%"))
     facts = {"source": manifest["source"], "vocabulary": _whole(manifest["vocabulary"]), "hash": manifest.get("sha256")}
     return facts | {"rows": rows, "dropped": dropped}
 

@@ -17,38 +17,49 @@ import orbax.checkpoint as ocp
 
 from t2t_jax.errors import RunError
 from t2t_jax.progress import say
-from t2t_jax.run_directory import AVERAGED, CHECKPOINTS
-from t2t_jax.training.seal import SEAL, damage, is_sealed, seal
+from t2t_jax.run_directory import AVERAGED, CHECKPOINTS, finished_steps
+from t2t_jax.seal import SEAL, damage, is_sealed, seal
 from t2t_jax.training.state import Params, TrainState
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What early stopping has seen; saved with the state, so a resumed run stops where an undisturbed one would."""
+class EarlyStopping:
+    """What validation has shown; saved with the state, so a resumed run stops where an undisturbed one would."""
 
     best_loss: float | None = None
     stale: int = 0
     """Validations since the best one."""
 
-    def after(self, loss: float) -> Progress:
-        """The progress once a validation gave `loss`."""
+    def after(self, loss: float) -> EarlyStopping:
+        """The same once a validation gave `loss`."""
         if self.best_loss is None or loss < self.best_loss:
-            return Progress(loss, 0)
+            return EarlyStopping(loss, 0)
         return dataclasses.replace(self, stale=self.stale + 1)
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Which checkpoints of a run that writes them stay."""
+
+    keep: int
+    """Newest regular ones."""
+    every: int
+    """Steps between regular ones. One in between, of a stop or a run's end, goes when the next one comes."""
 
 
 class Checkpoints:
     """The checkpoints of one run directory, by the number of finished steps. Only sealed ones exist for a reader."""
 
-    def __init__(self, run: Path, keep: int | None = None):
-        """Open for reading, or for writing with `keep`: the number of newest checkpoints that stay."""
-        self._folder = (run / CHECKPOINTS).resolve()
-        self._keep = keep
-        if keep is not None:
-            for leftover in self._numbered() - set(self.steps):  # of a process that died while it wrote or deleted
-                shutil.rmtree(self._folder / str(leftover))
-        options = ocp.CheckpointManagerOptions(enable_async_checkpointing=True, create=keep is not None)
-        self._manager = ocp.CheckpointManager(self._folder, options=options, item_names=("state", "progress"))
+    def __init__(self, run: Path, retention: Retention | None = None):
+        """Open for reading, or with a `retention` for writing."""
+        self._run, self._folder = run, (run / CHECKPOINTS).resolve()
+        self._retention = retention
+        if retention is not None:
+            for folder in self._folder.glob("*"):  # of a process that died while it wrote or deleted
+                if folder.name.isdigit() and not is_sealed(folder):
+                    shutil.rmtree(folder)
+        options = ocp.CheckpointManagerOptions(enable_async_checkpointing=True, create=retention is not None)
+        self._manager = ocp.CheckpointManager(self._folder, options=options, item_names=("state", "early_stopping"))
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="seal")
         self._started: tuple[int, Future[None]] | None = None
 
@@ -62,19 +73,22 @@ class Checkpoints:
     @property
     def steps(self) -> list[int]:
         """Steps that have a finished checkpoint, ascending."""
-        return sorted(step for step in self._numbered() if is_sealed(self._folder / str(step)))
+        return finished_steps(self._run)
 
-    def save(self, step: int, state: TrainState, progress: Progress) -> None:
+    def save(self, step: int, state: TrainState, stopping: EarlyStopping) -> None:
         """Start writing; returns once the state may change again.
 
         Raises:
-          RunError: the checkpoint before this one could not be written.
+          RunError: this checkpoint cannot be written, or the one before could not.
         """
         self.wait()
         items = ocp.args.Composite(
-            state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(dataclasses.asdict(progress))
+            state=ocp.args.StandardSave(state), early_stopping=ocp.args.JsonSave(dataclasses.asdict(stopping))
         )
-        self._manager.save(step, args=items, force=True)
+        try:
+            self._manager.save(step, args=items, force=True)
+        except Exception as error:  # a full disk is an OSError here and tensorstore's own kind there
+            raise self._unwritten(step, error) from error
         self._started = step, self._pool.submit(self._finish, step)
 
     def wait(self) -> None:
@@ -89,12 +103,10 @@ class Checkpoints:
         self._started = None
         try:
             writing.result()
-        except Exception as error:  # a full disk is an OSError here and tensorstore's own kind there
-            last = f"the last whole one is step {self.steps[-1]:,}" if self.steps else "there is none before it"
-            reason = str(error).split("\n")[0][:300]
-            raise RunError(f"The checkpoint of step {step:,} could not be written ({reason}); {last}.") from error
+        except Exception as error:
+            raise self._unwritten(step, error) from error
 
-    def newest(self, abstract: TrainState) -> tuple[TrainState, Progress] | None:
+    def newest(self, abstract: TrainState) -> tuple[TrainState, EarlyStopping] | None:
         """The newest undamaged checkpoint, laid out as `abstract` says, or None when the run has none at all.
 
         Damaged ones are said so and put aside as STEP.damaged.
@@ -102,19 +114,25 @@ class Checkpoints:
         Raises:
           RunError: there are checkpoints, but every one is damaged.
         """
-        found = self.steps
-        for step in reversed(found):
+        damaged = []
+        for step in reversed(self.steps):
             wrong = damage(self._folder / str(step))
             if wrong is None:
-                items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore())
-                restored = self._manager.restore(step, args=items)
-                return restored["state"], Progress(**restored["progress"])
+                break
             say(f"The checkpoint of step {step:,} is damaged ({wrong}); looking at the one before it.")
-            (self._folder / str(step)).rename(self._folder / f"{step}.damaged")
-            self._manager.reload()
-        if found:
-            raise RunError(f"Every checkpoint in {str(self._folder)!r} is damaged; start again in another --workdir.")
-        return None
+            damaged.append(step)
+        else:
+            if damaged:
+                raise RunError(f"Every checkpoint in {str(self._folder)!r} is damaged; use another --workdir.")
+            return None
+        for bad in damaged:
+            aside = self._folder / f"{bad}.damaged"
+            shutil.rmtree(aside, ignore_errors=True)
+            (self._folder / str(bad)).rename(aside)
+        self._manager.reload()
+        items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), early_stopping=ocp.args.JsonRestore())
+        restored = self._manager.restore(step, args=items)
+        return restored["state"], EarlyStopping(**restored["early_stopping"])
 
     def params(self, step: int) -> Params:
         """The parameters after `step` steps, as NumPy arrays.
@@ -123,17 +141,22 @@ class Checkpoints:
           RunError: the checkpoint is damaged.
         """
         _refuse_damage(self._folder / str(step))
-        state = self._manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore()))["state"]
-        return jax.tree.map(np.asarray, state["params"])
+        return _read_arrays(self._folder / str(step) / "state", only="params")
 
-    def _numbered(self) -> set[int]:
-        return {int(path.name) for path in self._folder.glob("*") if path.name.isdigit()}
+    def _unwritten(self, step: int, error: Exception) -> RunError:
+        last = f"the last whole one is step {self.steps[-1]:,}" if self.steps else "there is none before it"
+        reason = str(error).split("\n")[0][:300]
+        return RunError(f"The checkpoint of step {step:,} could not be written ({reason}); {last}.")
 
     def _finish(self, step: int) -> None:
         """Seal a checkpoint once it is written, and only then let go of the oldest."""
         self._manager.wait_until_finished()
         seal(self._folder / str(step))
-        for old in self.steps[: -self._keep] if self._keep else []:
+        assert self._retention is not None
+        keep, every = self._retention.keep, self._retention.every
+        regular = [old for old in self.steps if old % every == 0]
+        passing = [old for old in self.steps if old % every and old < step]
+        for old in regular[:-keep] + passing:
             (self._folder / str(old) / SEAL).unlink()  # first: what is half deleted must not look whole
             shutil.rmtree(self._folder / str(old))
 
@@ -142,6 +165,17 @@ def _refuse_damage(folder: Path) -> None:
     wrong = damage(folder)
     if wrong is not None:
         raise RunError(f"{str(folder)!r} is damaged: {wrong}. Delete it, and train on to make it again.")
+
+
+def _read_arrays(folder: Path, only: str | None = None) -> Any:
+    """What Orbax saved at `folder`, or its part `only`, as NumPy arrays, whatever devices it was saved from."""
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+        saved = reader.metadata(folder).item_metadata.tree
+        wanted = saved if only is None else {only: saved[only]}
+        as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
+        arguments = ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy, partial_restore=only is not None)
+        restored = reader.restore(folder, args=arguments)
+    return restored if only is None else restored[only]
 
 
 def average(checkpoints: Checkpoints, last: int) -> tuple[Params, list[int]]:
@@ -183,10 +217,9 @@ def load_averaged(run: Path, last: int) -> tuple[Params, list[int]]:
     path = run / AVERAGED
     if is_sealed(path):
         _refuse_damage(path)
-        with ocp.Checkpointer(ocp.CompositeCheckpointHandler("params", "steps")) as reader:
-            items = ocp.args.Composite(params=ocp.args.StandardRestore(), steps=ocp.args.JsonRestore())
-            restored = reader.restore(path.resolve(), args=items)
-        return jax.tree.map(np.asarray, restored["params"]), list(restored["steps"])
+        with ocp.Checkpointer(ocp.CompositeCheckpointHandler("steps")) as reader:
+            steps = reader.restore(path.resolve(), args=ocp.args.Composite(steps=ocp.args.JsonRestore()))["steps"]
+        return _read_arrays(path.resolve() / "params"), list(steps)
     if not (run / CHECKPOINTS).is_dir():
         raise RunError(f"{str(run)!r} has no checkpoint; train it first.")
     with Checkpoints(run) as checkpoints:

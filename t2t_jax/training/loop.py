@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import optax
 from jax.sharding import Mesh
 from rich.progress import TextColumn
 
@@ -21,10 +22,9 @@ from t2t_jax.data.batching import Plan, Shape
 from t2t_jax.data.pipeline import Batch
 from t2t_jax.errors import NonFiniteLoss, RunError
 from t2t_jax.parallel import mesh as meshes
-from t2t_jax.parallel.memory import keep_freed_memory
 from t2t_jax.parallel.precompile import Precompiled, background_compiler
 from t2t_jax.training import checkpoints, optimizer, state, step
-from t2t_jax.training.checkpoints import Checkpoints, Progress
+from t2t_jax.training.checkpoints import Checkpoints, EarlyStopping, Retention
 from t2t_jax.training.interruption import StopRequests
 from t2t_jax.training.metrics import Entry, MetricsWriter
 from t2t_jax.training.state import TrainState
@@ -42,10 +42,13 @@ class Outcome:
 
 def prepare(experiment: config.Experiment, run: Path) -> store.Store:
     """Make or continue the run directory and prepare its data; a run started from another takes its tokenizer."""
-    run_directory.check(run, experiment)
     data = experiment.data
-    if data.tokenizer_from is None and experiment.training.initialise_from is not None:
-        data = dataclasses.replace(data, tokenizer_from=experiment.training.initialise_from)
+    borrowed = data.tokenizer_from or experiment.training.initialise_from
+    if borrowed is not None:
+        # Once it has begun, a run needs nothing but its own directory.
+        own = not Path(borrowed).exists() and run_directory.finished_steps(run)
+        data = dataclasses.replace(data, tokenizer_from=str(run) if own else borrowed)
+    run_directory.check(run, experiment, store.origin(data))
     prepared = store.prepare(data, run)
     run_directory.adopt(run, experiment, prepared)
     return prepared
@@ -59,7 +62,6 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
       NonFiniteLoss: a loss was NaN or infinite; names the step, the batch and the last good checkpoint.
     """
     called = time.perf_counter()
-    keep_freed_memory()
     training = experiment.training
     mesh = meshes.make_mesh(experiment.mesh)
     prepared = prepare(experiment, run)
@@ -73,14 +75,14 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
     interval = training.checkpoint_every * (plan.batches_per_epoch if training.checkpoint_unit == "epochs" else 1)
 
     with contextlib.ExitStack() as stack:
-        saved = stack.enter_context(Checkpoints(run, training.keep_checkpoints))
+        saved = stack.enter_context(Checkpoints(run, Retention(training.keep_checkpoints, every=interval)))
         restored = saved.newest(abstract)
         start = 0 if restored is None else int(restored[0].step)
         parts = meshes.row_parts(mesh) * training.accumulation
         background = stack.enter_context(background_compiler())
-        steps = compile_steps(experiment, transformer, plan, mesh, abstract, plan.slot(start).shape, background)
+        steps = compile_steps(experiment, transformer, adam, plan, mesh, abstract, plan.slot(start).shape, background)
         held_out = HeldOut(
-            *store.evaluation_text(run, "validation"),
+            *run_directory.evaluation_text(run, "validation"),
             prepared.tokenizer,
             transformer,
             experiment,
@@ -88,7 +90,10 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
             abstract.params,
             background,
         )
-        train_state, seen = restored or (initial_state(experiment, transformer, mesh, abstract), Progress())
+        train_state, stopping = restored or (
+            initial_state(experiment, transformer, adam, mesh, abstract),
+            EarlyStopping(),
+        )
         announce(experiment, transformer, abstract, plan, mesh, start)
 
         writer = stack.enter_context(MetricsWriter(run, start))
@@ -97,8 +102,7 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
         task = bar.add_task("training", total=training.num_steps, completed=start, status="compiling the first step")
 
         k, pending, clock = start, [], time.perf_counter()
-        stopped_early = training.patience is not None and seen.stale >= training.patience
-        stop_at = start if stopped_early else training.num_steps
+        stop_at = start if out_of_patience(stopping, training) else training.num_steps
         for batch in pipeline.batches(corpus, plan, start, stop_at):
             executable = steps[Shape(batch.source.shape[1], batch.target.shape[1], batch.source.shape[0])]
             train_state, metrics = executable(train_state, Batch(*(meshes.place(a, mesh, parts) for a in batch)))
@@ -109,8 +113,12 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
             k += 1
             bar.update(task, completed=k)
 
-            last = k == training.num_steps or requests.received is not None
-            checkpoint = k % interval == 0 or last
+            checkpoint = k % interval == 0 or k == training.num_steps
+            if requests.received is not None and not checkpoint:
+                summarise(pending, k, saved)
+                saved.save(k, train_state, stopping)  # as if nothing had happened: no validation, no average has it
+                saved.wait()
+                return stopped(requests, k)
             if not checkpoint and k % training.log_every:
                 continue
             entry = summarise(pending, k, saved)
@@ -125,32 +133,44 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
             bar.update(task, status=status)
             if checkpoint:
                 held = held_out.loss(train_state.params)
-                seen = seen.after(held.plain)
-                saved.save(k, train_state, seen)
+                refuse_non_finite(held.plain, f"The validation after step {k:,}", saved)
+                if k % interval == 0:  # a run that ends in between may be made longer later
+                    stopping = stopping.after(held.plain)
+                saved.save(k, train_state, stopping)
                 entry |= {"validation_loss": held.plain, "validation_perplexity": held.perplexity}
                 status += f"  validation perplexity {held.perplexity:.2f}"
             writer.write(entry)
             if checkpoint or not bar.live.console.is_terminal:
                 progress.say(f"step {k:,}/{training.num_steps:,}  {status}")
+            if checkpoint and out_of_patience(stopping, training):
+                progress.say(f"Stopping at step {k:,}: no better validation loss in {stopping.stale} validations.")
+                break
             if requests.received is not None and k < training.num_steps:
                 saved.wait()
-                progress.say(
-                    f"Stopped by {requests.received.name} at step {k:,} with a checkpoint; the same command goes on."
-                )
-                return Outcome(k, finished=False)
-            if checkpoint and training.patience is not None and seen.stale >= training.patience:
-                progress.say(f"Stopping at step {k:,}: no better validation loss in {seen.stale} validations.")
-                break
+                return stopped(requests, k)
             clock = time.perf_counter()
 
         saved.wait()
-        average(saved, run, training.average_last)
-    return Outcome(k, finished=True)
+        write_average(saved, run, training.average_last)
+        return stopped(requests, k) if requests.received is not None else Outcome(k, finished=True)
+
+
+def out_of_patience(stopping: EarlyStopping, training: config.Training) -> bool:
+    """Whether validation has not got better for `training.patience` times in a row."""
+    return training.patience is not None and stopping.stale >= training.patience
+
+
+def stopped(requests: StopRequests, k: int) -> Outcome:
+    """Say that a signal has ended this call after `k` steps."""
+    name = requests.received.name if requests.received else "a signal"
+    progress.say(f"Stopped by {name} at step {k:,} with a checkpoint; the same command goes on.")
+    return Outcome(k, finished=False)
 
 
 def compile_steps(
     experiment: config.Experiment,
     transformer: model.Transformer,
+    adam: optax.GradientTransformation,
     plan: Plan,
     mesh: Mesh,
     abstract: TrainState,
@@ -159,7 +179,6 @@ def compile_steps(
 ) -> Precompiled[Shape]:
     """The training step for each of the plan's shapes: `first` first, then the commonest."""
     training = experiment.training
-    adam = optimizer.make_optimizer(experiment.optimizer, experiment.model.d_model)
     jitted = jax.jit(
         step.make_train_step(transformer, adam, training),
         donate_argnums=0,
@@ -183,14 +202,17 @@ def compile_steps(
 
 
 def initial_state(
-    experiment: config.Experiment, transformer: model.Transformer, mesh: Mesh, abstract: TrainState
+    experiment: config.Experiment,
+    transformer: model.Transformer,
+    adam: optax.GradientTransformation,
+    mesh: Mesh,
+    abstract: TrainState,
 ) -> TrainState:
     """Fresh parameters, or the averaged ones of `training.initialise_from` with a fresh optimizer.
 
     Raises:
       RunError: the other run's parameters have other shapes.
     """
-    adam = optimizer.make_optimizer(experiment.optimizer, experiment.model.d_model)
     fresh = state.init_state(transformer, adam, mesh, experiment.training.seed)
     if experiment.training.initialise_from is None:
         return fresh
@@ -237,15 +259,9 @@ def summarise(pending: list[step.StepMetrics], k: int, saved: Checkpoints) -> En
     """
     fetched = jax.device_get(pending)
     for number, metrics in enumerate(fetched, start=k - len(fetched) + 1):
-        value = metrics.loss.smoothed / max(metrics.loss.tokens, 1)
-        if not (math.isfinite(value) and math.isfinite(metrics.gradient_norm)):
-            saved.wait()
-            good = f"the last good checkpoint is step {saved.steps[-1]:,}" if saved.steps else "there is no checkpoint"
-            raise NonFiniteLoss(
-                f"Step {number:,} (batch {number - 1:,} of the plan) gave loss {value} and gradient norm "
-                f"{metrics.gradient_norm}; {good}. A lower learning rate, a longer warm-up or "
-                "--optimizer.gradient-clip usually helps."
-            )
+        where = f"Step {number:,} (batch {number - 1:,} of the plan)"
+        refuse_non_finite(float(metrics.loss.smoothed) / max(int(metrics.loss.tokens), 1), where, saved)
+        refuse_non_finite(float(metrics.gradient_norm), where, saved, "gradient norm")
     tokens = sum(int(metrics.loss.tokens) for metrics in fetched)
     return {
         "step": k,
@@ -256,7 +272,19 @@ def summarise(pending: list[step.StepMetrics], k: int, saved: Checkpoints) -> En
     }
 
 
-def average(saved: Checkpoints, run: Path, last: int) -> None:
+def refuse_non_finite(value: float, where: str, saved: Checkpoints, what: str = "loss") -> None:
+    """Raise `NonFiniteLoss` for a NaN or an infinity, naming the place and the last good checkpoint."""
+    if math.isfinite(value):
+        return
+    saved.wait()
+    good = f"the last good checkpoint is step {saved.steps[-1]:,}" if saved.steps else "there is no checkpoint"
+    raise NonFiniteLoss(
+        f"{where} gave {what} {value}; {good}. A lower learning rate, a longer warm-up or "
+        "--optimizer.gradient-clip usually helps."
+    )
+
+
+def write_average(saved: Checkpoints, run: Path, last: int) -> None:
     """Average the last checkpoints' parameters into the run directory (section 6.1)."""
     params, steps = checkpoints.average(saved, last)
     checkpoints.save_averaged(run, params, steps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -56,5 +55,4 @@ def read(run: Path) -> list[Entry]:
 
 
 def _line(entry: Entry) -> str:
-    finite = {k: v if math.isfinite(v) else str(v) for k, v in entry.items()}  # JSON has no NaN
-    return json.dumps(finite) + "\n"
+    return json.dumps(entry, allow_nan=False) + "\n"

@@ -47,7 +47,8 @@ def make_train_step(
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
         key = jax.random.fold_in(jax.random.key(training.seed), state.step)
         tokens = jnp.maximum(jnp.sum(batch.target != PAD_ID), 1).astype(jnp.float32)
-        parts = jax.tree.map(lambda a: a.reshape(training.accumulation, -1, *a.shape[1:]), batch)
+        # Part i takes every accumulation-th row from i on, so that each part is spread over all devices.
+        parts = jax.tree.map(lambda a: a.reshape(-1, training.accumulation, *a.shape[1:]).swapaxes(0, 1), batch)
 
         def accumulate(
             total: tuple[Params, TokenLoss], numbered: tuple[jax.Array, Batch]

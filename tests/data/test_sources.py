@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from t2t_jax.config import Data
+from t2t_jax.data import store
 from t2t_jax.data.sources import open_source, read_lines
 from t2t_jax.errors import ConfigError, DataError
 
@@ -64,6 +65,15 @@ def test_different_line_counts_name_both(tmp_path: Path) -> None:
     write_split(tmp_path, "train", b"a\n", b"a\nb\n")
     with pytest.raises(DataError, match=r"train.en has 1 lines but train.de has 2;"):
         list(open_source(files(tmp_path)).pairs("train"))
+
+
+@pytest.mark.parametrize("tokenizer", ["sentencepiece", "whitespace"])
+def test_different_line_counts_are_told_by_prepare_too(tmp_path: Path, tokenizer: str) -> None:
+    write_split(tmp_path, "train", b"a line\nb line\n", b"eine Zeile\n")
+    for stem in ("valid", "test"):
+        write_split(tmp_path, stem, b"a\n", b"a\n")
+    with pytest.raises(DataError, match=r"^train text: train.en has 2 lines but train.de has 1;"):
+        store.prepare(files(tmp_path, tokenizer=tokenizer), tmp_path / "run")
 
 
 def test_invalid_utf8_is_marked_not_raised(tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t2t_jax.config import Data
+from t2t_jax.config import Data, Experiment
 from t2t_jax.data import store
 from t2t_jax.errors import DataError, UserError
+from t2t_jax.run_directory import adopt, evaluation_text
 from t2t_jax.symbols import EOS_ID
 
 
@@ -43,8 +44,8 @@ def test_evaluation_text_is_kept_whole(tmp_path: Path) -> None:
     data = write_corpus(tmp_path / "text", [(b"a", b"a")])
     run = tmp_path / "run"
     opened = store.prepare(data, run)
-    opened.copy_to_run(run)
-    assert store.evaluation_text(run, "test") == (["a", ""], ["a", "b"])
+    adopt(run, Experiment(data=data), opened)
+    assert evaluation_text(run, "test") == (["a", ""], ["a", "b"])
     (tmp_path / "text" / "test.en").write_bytes(b"a\n\xff\n")
     with pytest.raises(DataError, match="test text: line 2 is not valid UTF-8"):
         store.prepare(data, run)
@@ -72,7 +73,7 @@ def test_unchanged_store_is_used_again_and_a_changed_one_made_anew(tmp_path: Pat
 def test_damaged_store_is_made_anew(tmp_path: Path, damage: str) -> None:
     data = write_corpus(tmp_path / "text", [(b"a b", b"b"), (b"b", b"a")])
     opened = store.prepare(data, tmp_path / "run")
-    file = opened.directory / ("manifest.json" if damage == "manifest" else "train.source.tokens.npy")
+    file = opened.directory / (store.MANIFEST if damage == "manifest" else "train.source.tokens.npy")
     whole = file.read_bytes()
     if damage == "remove":
         file.unlink()
@@ -93,7 +94,7 @@ def test_preparing_is_byte_for_byte_repeatable(tmp_path: Path) -> None:
 def test_saved_tokenizer_is_reused(tmp_path: Path) -> None:
     data = write_corpus(tmp_path / "text", [(b"a b", b"b")])
     first = store.prepare(data, tmp_path / "run")
-    first.copy_to_run(tmp_path / "run")
+    first.tokenizer.save(tmp_path / "run")
     other = write_corpus(tmp_path / "other", [(b"c b", b"b")])
     reused = store.prepare(dataclasses.replace(other, tokenizer_from=str(tmp_path / "run")), tmp_path / "second")
     assert reused.tokenizer.encode(["a b c"]) == first.tokenizer.encode(["a b c"])
@@ -123,9 +124,34 @@ def test_unwritable_place_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     data = write_corpus(tmp_path / "text", [(b"a", b"a")])
+    for name in ("store.json", "tokenizer.model"):  # names that a store has too
+        (tmp_path / "text" / name).write_text("{}")
     with pytest.raises(DataError, match="something else"):
         store.prepare(dataclasses.replace(data, store=str(tmp_path / "text")), tmp_path / "run")
     assert (tmp_path / "text" / "train.en").read_bytes() == b"a\n"
+
+
+def test_a_shared_store_is_used_by_all_and_replaced_by_none(tmp_path: Path) -> None:
+    data = write_corpus(tmp_path / "text", [(b"a b", b"b")])
+    shared = dataclasses.replace(data, store=str(tmp_path / "deep" / "store"))
+    first = store.prepare(shared, tmp_path / "one")
+    assert store.prepare(shared, tmp_path / "two").directory == first.directory
+    with pytest.raises(DataError, match="made from other text or settings"):
+        store.prepare(dataclasses.replace(shared, max_length=2), tmp_path / "three")
+
+
+@pytest.mark.parametrize("moment", ["old moved away", "new not yet there"])
+def test_what_a_kill_leaves_behind_is_cleared_up(tmp_path: Path, moment: str) -> None:
+    data = write_corpus(tmp_path / "text", [(b"a b", b"b")])
+    run = tmp_path / "run"
+    whole = {path.name: path.read_bytes() for path in store.prepare(data, run).directory.iterdir()}
+    if moment == "old moved away":
+        (run / "data").rename(run / ".data.old")
+    (run / ".data.partial").mkdir()
+    (run / ".data.partial" / "train.source.tokens").write_bytes(b"half")
+    store.prepare(data, run)
+    assert {path.name: path.read_bytes() for path in (run / "data").iterdir()} == whole
+    assert {path.name for path in run.iterdir()} == {"data"}
 
 
 def test_manifest_names_no_place(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from t2t_jax.config import Data
 from t2t_jax.data import tokenizer as tokenizers
 from t2t_jax.data.sources import open_source
 from t2t_jax.errors import ConfigError, DataError, RunError
-from t2t_jax.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from t2t_jax.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIAL_SYMBOLS, UNK_ID
 
 LINES = [line for pair in list(open_source(Data()).pairs("validation")) for line in pair if line]
 SENTENCEPIECE = tokenizers.train(Data(vocabulary_size=1000), LINES)
@@ -52,6 +53,8 @@ def test_impossible_vocabularies_name_the_number_that_works() -> None:
         tokenizers.train(Data(vocabulary_size=50_000), LINES)
     with pytest.raises(ConfigError, match=r"vocabulary_size=100 is too small"):
         tokenizers.train(Data(vocabulary_size=100), LINES)
+    with pytest.raises(ConfigError, match=r"vocabulary_size=4 leaves no entry"):
+        Data(vocabulary_size=4)
     with pytest.raises(DataError, match="no training text"):
         tokenizers.train(Data(), ["", "  "])
 
@@ -71,8 +74,25 @@ def test_whitespace_vocabulary_is_ranked_and_joins_subwords(tmp_path: Path) -> N
     assert tokenizer.encode(["a b hou@@ se"]) == [[4, 5, 6, UNK_ID]]
     whole = tokenizers.train(Data(tokenizer="whitespace"), ["a hou@@ se"])
     assert whole.decode(whole.encode(["a  hou@@ se"])[0]) == "a house"
+    assert whole.plain("a hou@@ se") == "a house", "what a translation is compared with"
+    assert whole.encode(["<s> a </s>"])[0][::2] == [UNK_ID, UNK_ID], "text spells no symbol with a meaning"
     whole.save(tmp_path)
     assert tokenizers.load(tmp_path).encode(["hou@@ a"]) == whole.encode(["hou@@ a"])
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n \t@"), min_size=1), min_size=1))
+def test_whitespace_tokens_may_hold_anything_else(tokens: list[str]) -> None:
+    line = " ".join(tokens)
+    if not line.strip():
+        return
+    tokenizer = tokenizers.train(Data(tokenizer="whitespace"), [line])
+    with tempfile.TemporaryDirectory() as folder:
+        again = tokenizers.load(tokenizer.save(Path(folder)))
+    ids = again.encode([line])[0]
+    assert len(ids) == len(tokens)
+    if not set(tokens) & set(SPECIAL_SYMBOLS):
+        assert again.pieces(ids) == tokens
+    assert not {"\n", "\r"} & set(again.decode(ids))
 
 
 def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:

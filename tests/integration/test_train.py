@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 
+from t2t_jax.run_directory import finished_steps
 from t2t_jax.training import metrics
 from t2t_jax.training.checkpoints import Checkpoints, load_averaged
 
@@ -80,31 +82,69 @@ def test_killed_runs_end_with_the_same_parameters(launch, tiny, trained: Path, t
     assert steps == sorted(set(steps)), "no logged step twice"
 
 
-def test_stop_request_saves_and_exits_75(launch, tiny, trained: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    command = [sys.executable, "launch.py", "train", *tiny, "--workdir", str(run), "--training.log-every", "1"]
+def test_a_stopped_run_ends_like_an_undisturbed_one(launch, tiny, tmp_path: Path) -> None:
+    """In its checkpoints, its average and its score; the stop itself leaves no trace in any of them."""
+    longer = [*tiny, "--training.num-steps", "400", "--training.checkpoint-every", "100"]
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert launch("train", *longer, "--workdir", whole).returncode == 0
+    command = [sys.executable, "launch.py", "train", *longer, "--workdir", str(run)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2], text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if line.startswith("step 13/"):
+            if line.startswith("step 200/"):
                 process.send_signal(signal.SIGTERM)
         assert process.wait() == 75
-    with Checkpoints(run) as checkpoints:
-        stopped = checkpoints.steps[-1]
-    assert 13 <= stopped < 40
-    again = launch("train", *tiny, "--workdir", run)
+    stopped = finished_steps(run)[-1]
+    assert 200 <= stopped < 400
+    again = launch("train", *longer, "--workdir", run)
     assert again.returncode == 0, again.stderr
     assert f"Going on from the checkpoint of step {stopped}." in again.stderr
-    with Checkpoints(run) as left, Checkpoints(trained) as right:
-        pair = (left.params(40), right.params(40))
-    assert jax.tree.all(jax.tree.map(np.array_equal, *pair))
+    assert finished_steps(run) == finished_steps(whole) == [200, 300, 400]
+    assert load_averaged(run, 2)[1] == [300, 400]
+    assert same_parameters(run, whole)
+    scores = [json.loads((path / "report.json").read_text()) for path in (run, whole)]
+    assert scores[0]["bleu"] == scores[1]["bleu"]
 
 
-def test_resume_refuses_another_trajectory_and_allows_a_longer_run(launch, tiny, trained: Path) -> None:
+def test_resume_refuses_another_trajectory(launch, tiny, trained: Path) -> None:
     refused = launch("train", *tiny, "--workdir", trained, "--optimizer.warmup-steps", 7, "--model.dropout", 0.3)
     assert refused.returncode == 2
     assert "model.dropout=0.1 there, 0.3 now; optimizer.warmup_steps=" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+def test_a_run_can_be_made_longer_but_not_shorter(launch, tiny, trained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    shorter = launch("train", *tiny, "--workdir", run, "--training.num-steps", 30)
+    assert shorter.returncode == 2
+    assert "has 40 steps already; num_steps=30 can grow, not shrink" in shorter.stderr
+    longer = launch("train", *tiny, "--workdir", run, "--training.num-steps", 45)
+    assert longer.returncode == 0, longer.stderr
+    assert "Averaged the checkpoints of steps 40, 45" in longer.stderr
+    assert json.loads((run / "report.json").read_text())["steps"] == 45
+
+
+def test_what_was_never_trained_may_still_change(launch, tiny, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert launch("prepare", *tiny, "--workdir", run).returncode == 0
+    other = [*tiny, "--workdir", run, "--data.tokenizer", "whitespace", "--training.num-steps", 1]
+    done = launch("train", *other)
+    assert done.returncode == 0, done.stderr
+    assert not (run / "tokenizer.model").exists(), "or it would be taken for this run's"
+
+
+def test_a_folder_of_something_else_is_not_written(launch, tiny, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "7").mkdir(parents=True)
+    (tmp_path / "notes.txt").write_text("mine")
+    refused = launch("train", *tiny, "--workdir", tmp_path)
+    assert refused.returncode == 2
+    assert "holds something else than a run" in refused.stderr
+    assert (tmp_path / "checkpoints" / "7").is_dir()
+    (tmp_path / "config.json").write_text('{"architectures": ["MarianMTModel"]}')
+    refused = launch("train", *tiny, "--workdir", tmp_path)
+    assert refused.returncode == 2
+    assert "cannot be used" in refused.stderr
 
 
 def test_changed_text_is_refused_on_resume(launch, tiny, small_corpus: Path, trained: Path, tmp_path: Path) -> None:
@@ -112,9 +152,11 @@ def test_changed_text_is_refused_on_resume(launch, tiny, small_corpus: Path, tra
     other.mkdir()
     for file in small_corpus.iterdir():
         (other / file.name).write_text(file.read_text().replace("Tom", "Tim"))
+    before = {path: path.read_bytes() for path in (trained / "data").iterdir()}
     refused = launch("train", *tiny, "--workdir", trained, "--data.directory", other)
     assert refused.returncode == 2
     assert "has changed" in refused.stderr
+    assert {path: path.read_bytes() for path in (trained / "data").iterdir()} == before
 
 
 def test_non_finite_loss_names_step_batch_and_checkpoint(launch, tiny, tmp_path: Path) -> None:
@@ -127,6 +169,13 @@ def test_non_finite_loss_names_step_batch_and_checkpoint(launch, tiny, tmp_path:
     message = broken.stderr.strip().split("\n")[-1]
     assert "error: Step 2 (batch 1 of the plan) gave loss" in message
     assert "there is no checkpoint" in message
+    spoilt = launch(
+        "train", *tiny, "--workdir", tmp_path / "other", "--training.checkpoint-every", 1,
+        "--optimizer.peak-learning-rate", "1e30", "--optimizer.warmup-steps", 1,
+    )  # fmt: skip
+    assert spoilt.returncode == 1
+    assert "The validation after step 1 gave loss" in spoilt.stderr
+    assert not finished_steps(tmp_path / "other"), "parameters that give no loss are not kept"
 
 
 def test_fine_tuning_starts_from_the_other_run(launch, tiny, trained: Path, tmp_path: Path) -> None:
@@ -140,6 +189,13 @@ def test_fine_tuning_starts_from_the_other_run(launch, tiny, trained: Path, tmp_
     before, after = (load_averaged(path, 1)[0] for path in (trained, run))
     moved = max(jax.tree.leaves(jax.tree.map(lambda a, b: float(np.abs(a - b).max()), before, after)))
     assert 0 < moved < 1e-4, "one step of the warm-up away"
+    alone = tmp_path / "alone"
+    shutil.copytree(trained, alone)
+    begun = ["train", *tiny, "--workdir", tmp_path / "later", "--training.initialise-from", alone]
+    assert launch(*begun, "--training.num-steps", 1).returncode == 0
+    shutil.rmtree(alone)
+    gone_on = launch(*begun, "--training.num-steps", 2)
+    assert gone_on.returncode == 0, gone_on.stderr
     other = launch(
         "train", *tiny, "--workdir", tmp_path / "x", "--training.initialise-from", trained, "--model.d-ff", 64
     )  # fmt: skip

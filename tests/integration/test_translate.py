@@ -30,7 +30,7 @@ def test_every_line_gets_one_line_in_order(launch, trained: Path) -> None:
     lines = done.stdout.split("\n")
     assert len(lines) == len(HOSTILE) + 1
     assert lines[-1] == ""
-    assert [i for i, line in enumerate(lines[:-1]) if not line] == [1, 2]
+    assert lines[1] == lines[2] == ""
     assert "1 lines were longer than 64 tokens" in done.stderr
     alone = launch("translate", trained, stdin=b"I'm not going to go.\nTom also saw it.")
     assert alone.stdout.split("\n") == [lines[0], lines[10], ""], "neighbours change nothing; no final line end needed"
@@ -49,6 +49,19 @@ def test_files_and_short_names(launch, trained: Path, tmp_path: Path) -> None:
         "translate", trained, "--decoding.beam_size=1", "--decoding.alpha", "0.0", stdin="Tom also saw it.\n\n"
     )
     assert piped.stdout == written
+
+
+def test_output_may_be_a_device_and_never_a_folder(launch, trained: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "target")
+    assert launch("translate", trained, "--output", link, stdin="Tom\n").returncode == 0
+    assert link.is_symlink()
+    assert (tmp_path / "target").read_text().count("\n") == 1
+    assert launch("translate", trained, "--output", "/dev/null", stdin="Tom\n").returncode == 0
+    assert not Path("/dev/null").is_file()
+    refused = launch("translate", trained, "--output", tmp_path, stdin="Tom\n")
+    assert refused.returncode == 2
+    assert "is a folder" in refused.stderr
 
 
 def test_a_line_is_the_same_alone_and_among_others(trained: Path) -> None:

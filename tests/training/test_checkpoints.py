@@ -1,4 +1,7 @@
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -6,9 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from t2t_jax import seal
 from t2t_jax.errors import RunError
-from t2t_jax.training import seal
-from t2t_jax.training.checkpoints import Checkpoints, Progress, average, load_averaged, save_averaged
+from t2t_jax.training.checkpoints import (
+    Checkpoints,
+    EarlyStopping,
+    Retention,
+    average,
+    load_averaged,
+    save_averaged,
+)
 from t2t_jax.training.state import TrainState
 
 
@@ -24,9 +34,9 @@ ABSTRACT = jax.eval_shape(lambda: state_of(0))
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("run")
-    with Checkpoints(run, keep=2) as checkpoints:
+    with Checkpoints(run, Retention(2, every=10)) as checkpoints:
         for step in (10, 20, 30):
-            checkpoints.save(step, state_of(step), Progress(1.0 / step, step))
+            checkpoints.save(step, state_of(step), EarlyStopping(1.0 / step, step))
         checkpoints.wait()
     return run
 
@@ -42,17 +52,17 @@ def files_of(folder: Path) -> list[Path]:
 def test_the_newest_come_back_exactly_and_older_ones_go(saved: Path) -> None:
     with Checkpoints(saved) as checkpoints:
         assert checkpoints.steps == [20, 30]
-        state, progress = checkpoints.newest(ABSTRACT)  # type: ignore[misc]
+        state, stopping = checkpoints.newest(ABSTRACT)  # type: ignore[misc]
         assert equal(state, state_of(30))
-        assert progress == Progress(1 / 30, 30)
+        assert stopping == EarlyStopping(1 / 30, 30)
         assert equal(checkpoints.params(20), state_of(20).params)
 
 
 def test_state_may_change_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     change = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf * 0 - 1, tree), donate_argnums=0)
     state = state_of(5)
-    with Checkpoints(tmp_path, keep=1) as checkpoints:
-        checkpoints.save(5, state, Progress())
+    with Checkpoints(tmp_path, Retention(1, every=5)) as checkpoints:
+        checkpoints.save(5, state, EarlyStopping())
         change(state)
         checkpoints.wait()
         assert equal(checkpoints.params(5), state_of(5).params)
@@ -99,10 +109,10 @@ def test_damage_is_put_aside_so_that_the_step_can_be_saved_again(saved: Path, tm
     run = tmp_path / "run"
     shutil.copytree(saved, run)
     next((run / "checkpoints" / "30").rglob("d/*")).write_bytes(b"rubbish")
-    with Checkpoints(run, keep=2) as checkpoints:
+    with Checkpoints(run, Retention(2, every=10)) as checkpoints:
         assert checkpoints.newest(ABSTRACT)[0].step == 20  # type: ignore[index]
         assert "checkpoint of step 30 is damaged" in capsys.readouterr().err
-        checkpoints.save(30, state_of(30), Progress())
+        checkpoints.save(30, state_of(30), EarlyStopping())
         checkpoints.wait()
         assert checkpoints.steps == [20, 30]
     assert (run / "checkpoints" / "30.damaged").is_dir()
@@ -115,8 +125,41 @@ def test_all_damaged_is_refused_not_started_over(saved: Path, tmp_path: Path) ->
         next((run / "checkpoints" / step).rglob("d/*")).write_bytes(b"rubbish")
     with Checkpoints(run) as checkpoints, pytest.raises(RunError, match="damaged"):
         checkpoints.params(20)
-    with Checkpoints(run) as checkpoints, pytest.raises(RunError, match="Every checkpoint"):
-        checkpoints.newest(ABSTRACT)
+    for _ in range(2):  # and not the second time either
+        with Checkpoints(run) as checkpoints, pytest.raises(RunError, match="Every checkpoint"):
+            checkpoints.newest(ABSTRACT)
+
+
+def test_a_checkpoint_in_between_neither_counts_nor_stays(tmp_path: Path) -> None:
+    """A run that was stopped keeps and averages what an undisturbed one does."""
+    with Checkpoints(tmp_path, Retention(2, every=10)) as checkpoints:
+        for step, kept in ((10, [10]), (20, [10, 20]), (27, [10, 20, 27]), (28, [10, 20, 28]), (30, [20, 30])):
+            checkpoints.save(step, state_of(step), EarlyStopping())
+            checkpoints.wait()
+            assert checkpoints.steps == kept
+
+
+def test_parameters_can_be_read_where_other_devices_are(tmp_path: Path) -> None:
+    """Saved from four devices, read on one."""
+    program = """
+import sys
+from pathlib import Path
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from t2t_jax.training.checkpoints import Checkpoints, EarlyStopping, Retention
+from t2t_jax.training.state import TrainState
+rows = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), PartitionSpec("x"))
+state = TrainState(jnp.asarray(1), {"w": jax.device_put(jnp.arange(8.0), rows)}, (jnp.ones(3),))
+with Checkpoints(Path(sys.argv[1]), Retention(1, every=1)) as checkpoints:
+    checkpoints.save(1, state, EarlyStopping())
+    checkpoints.wait()
+"""
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, env=environment, cwd=root)
+    with Checkpoints(tmp_path) as checkpoints:
+        params = checkpoints.params(1)
+    np.testing.assert_array_equal(params["w"], np.arange(8.0))
 
 
 def test_unfinished_checkpoint_does_not_exist(saved: Path, tmp_path: Path) -> None:
@@ -126,9 +169,9 @@ def test_unfinished_checkpoint_does_not_exist(saved: Path, tmp_path: Path) -> No
     with Checkpoints(run) as checkpoints:
         assert checkpoints.steps == [20]
     assert (run / "checkpoints" / "30").is_dir(), "a reader removes nothing"
-    with Checkpoints(run, keep=2) as checkpoints:
+    with Checkpoints(run, Retention(2, every=10)) as checkpoints:
         assert checkpoints.steps == [20]
-        checkpoints.save(30, state_of(30), Progress())
+        checkpoints.save(30, state_of(30), EarlyStopping())
         checkpoints.wait()
         assert checkpoints.steps == [20, 30]
 
@@ -140,18 +183,18 @@ def test_a_checkpoint_that_cannot_be_written_names_the_last_good_one(saved: Path
     def full(folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    with Checkpoints(run, keep=2) as checkpoints:
+    with Checkpoints(run, Retention(2, every=10)) as checkpoints:
         monkeypatch.setattr("t2t_jax.training.checkpoints.seal", full)
-        checkpoints.save(40, state_of(40), Progress())
+        checkpoints.save(40, state_of(40), EarlyStopping())
         with pytest.raises(
             RunError, match=r"step 40 could not be written \(.*No space left.*last whole one is step 30"
         ):
             checkpoints.wait()
 
 
-def test_progress_counts_validations_without_a_better_loss() -> None:
-    progress = Progress()
+def test_early_stopping_counts_validations_without_a_better_loss() -> None:
+    stopping = EarlyStopping()
     for loss, expected in ((3.0, 0), (2.0, 0), (2.0, 1), (2.5, 2), (1.0, 0)):
-        progress = progress.after(loss)
-        assert progress.stale == expected
-    assert progress.best_loss == 1.0
+        stopping = stopping.after(loss)
+        assert stopping.stale == expected
+    assert stopping.best_loss == 1.0
