@@ -1,4 +1,9 @@
-"""The first run."""
+"""The first run: short English-German sentences that come with the package.
+
+    python launch.py train experiments/quickstart.py
+
+Hardware: two CPU cores. BLEU and time: see docs/reproduction.md.
+"""
 
 from t2t_jax.config import Data, Experiment, Model, Optimizer, Training
 
@@ -11,10 +16,11 @@ def get_config() -> Experiment:
             source="embedded",
             vocabulary_size=4000,
             max_length=64,
+            # Small batches: on two cores they learn far more a minute than the paper's 25,000 tokens.
             source_tokens_per_batch=1024,
             target_tokens_per_batch=1024,
             max_shapes=10,
         ),
         optimizer=Optimizer(peak_learning_rate=2e-3, warmup_steps=500),
-        training=Training(num_steps=5000, log_every=50, checkpoint_every=200, keep_checkpoints=5, average_last=5),
+        training=Training(num_steps=4200, log_every=50, checkpoint_every=200, keep_checkpoints=5, average_last=5),
     )
