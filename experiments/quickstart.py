@@ -22,5 +22,5 @@ def get_config() -> Experiment:
             max_shapes=10,
         ),
         optimizer=Optimizer(peak_learning_rate=2e-3, warmup_steps=500),
-        training=Training(num_steps=4200, log_every=50, checkpoint_every=200, keep_checkpoints=5, average_last=5),
+        training=Training(num_steps=3800, log_every=50, checkpoint_every=200, keep_checkpoints=5, average_last=5),
     )
