@@ -126,7 +126,7 @@ def _print_scores(results: Sequence[SplitResult]) -> None:
         print(f"{result.split}  perplexity {result.loss.perplexity:.2f} per target token, {scored}")
         cut = sum(translation.cut for translation in result.translations)
         if cut:
-            print(f"{result.split}  {cut:,} translations of {len(result.sources):,} were cut at their length limit")
+            print(f"{result.split}  cut at the length limit: {cut:,} of {len(result.sources):,} translations")
 
 
 @contextlib.contextmanager
@@ -166,6 +166,6 @@ def _write(file: IO[bytes], translations: Iterator[Translation], longest: int) -
         sources += translation.source_cut
         outputs += translation.cut
     if sources:
-        say(f"{sources:,} lines were longer than {longest:,} tokens; only that much was translated.")
+        say(f"Lines of more than {longest:,} tokens, of which only that much was translated: {sources:,}")
     if outputs:
-        say(f"{outputs:,} translations were cut at their length limit (--decoding.extra-length).")
+        say(f"Translations cut at their length limit (--decoding.extra-length): {outputs:,}")

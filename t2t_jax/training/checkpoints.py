@@ -169,12 +169,13 @@ def _refuse_damage(folder: Path) -> None:
 
 def _read_arrays(folder: Path, only: str | None = None) -> Any:
     """What Orbax saved at `folder`, or its part `only`, as NumPy arrays, whatever devices it was saved from."""
-    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
-        saved = reader.metadata(folder).item_metadata.tree
-        wanted = saved if only is None else {only: saved[only]}
-        as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
-        arguments = ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy, partial_restore=only is not None)
-        restored = reader.restore(folder, args=arguments)
+    reader = ocp.PyTreeCheckpointHandler()
+    saved = reader.metadata(folder).tree
+    wanted = saved if only is None else {only: saved[only]}
+    as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
+    arguments = ocp.args.PyTreeRestore(item=wanted, restore_args=as_numpy, partial_restore=only is not None)
+    restored = reader.restore(folder, args=arguments)
+    reader.close()
     return restored if only is None else restored[only]
 
 
