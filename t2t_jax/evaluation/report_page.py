@@ -157,7 +157,7 @@ def _facts(
         ("Parameters", None if parameters is None else f"{parameters:,} ({parameters / 1e6:.1f} M)"),
         ("Steps", f"{steps:,}" + (f" of {planned:,}" if steps < planned else "")),
         ("Epochs", f"{found['epochs'] or 0:.1f}"),
-        ("Time in steps", _duration(found["training_seconds"])),
+        ("Time in training steps", _duration(found["training_seconds"])),
         ("Machine", found.get("machine")),
         ("Date", found.get("date")),
         ("Config hash", found["config_hash"]),
