@@ -245,7 +245,7 @@ def test_settings_mark_what_differs(run: Path) -> None:
 def test_data_that_was_dropped(run: Path) -> None:
     text = text_of(render(run))
     assert "12,345" in text and "222,333" in text and "4,321 vocabulary entries" in text
-    assert "655 too long (5% of train)." in text and "empty" not in text
+    assert "655 too long (5.04% of train)." in text and "empty" not in text
 
 
 def test_not_a_run_directory(tmp_path: Path) -> None:
