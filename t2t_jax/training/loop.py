@@ -109,6 +109,7 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
             if k == start:
                 jax.block_until_ready(metrics)
                 progress.say(f"First step after {time.perf_counter() - called:.1f} s of preparing and compiling.")
+                bar.update(task, status="")
             pending.append(metrics)
             k += 1
             bar.update(task, completed=k)
