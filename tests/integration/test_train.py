@@ -84,23 +84,23 @@ def test_killed_runs_end_with_the_same_parameters(launch, tiny, trained: Path, t
 
 def test_a_stopped_run_ends_like_an_undisturbed_one(launch, tiny, tmp_path: Path) -> None:
     """In its checkpoints, its average and its score; the stop itself leaves no trace in any of them."""
-    longer = [*tiny, "--training.num-steps", "400", "--training.checkpoint-every", "100"]
+    longer = [*tiny, "--training.num-steps", "800", "--training.checkpoint-every", "200"]
     whole, run = tmp_path / "whole", tmp_path / "run"
     assert launch("train", *longer, "--workdir", whole).returncode == 0
     command = [sys.executable, "launch.py", "train", *longer, "--workdir", str(run)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2], text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if line.startswith("step 200/"):
+            if line.startswith("step 400/"):
                 process.send_signal(signal.SIGTERM)
         assert process.wait() == 75
     stopped = finished_steps(run)[-1]
-    assert 200 <= stopped < 400
+    assert 400 <= stopped < 800
     again = launch("train", *longer, "--workdir", run)
     assert again.returncode == 0, again.stderr
     assert f"Going on from the checkpoint of step {stopped}." in again.stderr
-    assert finished_steps(run) == finished_steps(whole) == [200, 300, 400]
-    assert load_averaged(run, 2)[1] == [300, 400]
+    assert finished_steps(run) == finished_steps(whole) == [400, 600, 800]
+    assert load_averaged(run, 2)[1] == [600, 800]
     assert same_parameters(run, whole)
     scores = [json.loads((path / "report.json").read_text()) for path in (run, whole)]
     assert scores[0]["bleu"] == scores[1]["bleu"]
