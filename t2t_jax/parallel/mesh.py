@@ -99,5 +99,6 @@ def padded_rows(rows: int, parts: int) -> int:
 def place(array: np.ndarray, mesh: Mesh, parts: int) -> jax.Array:
     """Lay [B, …] on the mesh, with dead rows of padding up to a multiple of `parts`; each process gives its rows."""
     rows = padded_rows(len(array), parts)
-    array = np.pad(array, [(0, rows - len(array))] + [(0, 0)] * (array.ndim - 1))
+    if rows > len(array):
+        array = np.pad(array, [(0, rows - len(array))] + [(0, 0)] * (array.ndim - 1))
     return jax.make_array_from_callback(array.shape, batch_sharding(mesh), lambda index: array[index])
