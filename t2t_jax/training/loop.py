@@ -26,9 +26,10 @@ from t2t_jax.parallel.precompile import Precompiled, background_compiler
 from t2t_jax.training import checkpoints, optimizer, state, step
 from t2t_jax.training.checkpoints import Checkpoints, EarlyStopping, Retention
 from t2t_jax.training.interruption import StopRequests
+from t2t_jax.training.lowering import train_step_on
 from t2t_jax.training.metrics import Entry, MetricsWriter
 from t2t_jax.training.state import TrainState
-from t2t_jax.training.validation import HeldOut, abstract_batch
+from t2t_jax.training.validation import HeldOut
 
 
 @dataclass(frozen=True)
@@ -179,20 +180,13 @@ def compile_steps(
     background: Executor,
 ) -> Precompiled[Shape]:
     """The training step for each of the plan's shapes: `first` first, then the commonest."""
-    training = experiment.training
-    jitted = jax.jit(
-        step.make_train_step(transformer, adam, training),
-        donate_argnums=0,
-        out_shardings=(jax.tree.map(lambda leaf: leaf.sharding, abstract), None),
-    )
+    lower = train_step_on(mesh, transformer, adam, experiment.training, abstract)
     # Only GPUs have kernels that add in whatever order they finish.
-    ordered = training.deterministic and mesh.devices.flat[0].platform == "gpu"
+    ordered = experiment.training.deterministic and mesh.devices.flat[0].platform == "gpu"
     options: dict[str, str | bool] | None = {"xla_gpu_deterministic_ops": True} if ordered else None
-    parts = meshes.row_parts(mesh) * training.accumulation
 
     def compile_one(shape: Shape) -> jax.stages.Compiled:
-        with meshes.tracing(mesh):
-            return jitted.lower(abstract, abstract_batch(shape, mesh, parts)).compile(compiler_options=options)
+        return lower(shape).compile(compiler_options=options)
 
     used = [
         (shape != first, -count, shape)

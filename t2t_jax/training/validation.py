@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from t2t_jax import config
-from t2t_jax.data.batching import Plan
+from t2t_jax.data.batching import Plan, Shape
 from t2t_jax.data.pipeline import Batch, batches
 from t2t_jax.data.store import Corpus, Ragged
 from t2t_jax.data.tokenizer import Tokenizer
@@ -21,6 +21,7 @@ from t2t_jax.model import Transformer
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.precompile import Precompiled
 from t2t_jax.training.loss import TokenLoss
+from t2t_jax.training.lowering import abstract_batch
 from t2t_jax.training.state import Params
 from t2t_jax.training.step import make_loss_step
 
@@ -84,7 +85,7 @@ class HeldOut:
         self._batches = list(batches(corpus, plan, 0, plan.batches_per_epoch))
         step = jax.jit(make_loss_step(transformer, training.label_smoothing, training.label_smoothing_mass))
 
-        def compile_one(key: tuple[int, int, int]) -> jax.stages.Compiled:
+        def compile_one(key: Shape) -> jax.stages.Compiled:
             with meshes.tracing(mesh):
                 return step.lower(abstract_params, abstract_batch(key, mesh, self._parts)).compile()
 
@@ -100,13 +101,5 @@ class HeldOut:
         return HeldOutLoss(smoothed / tokens, plain / tokens, int(tokens), self._pairs)
 
 
-def abstract_batch(shape: tuple[int, int, int], mesh: Mesh, parts: int) -> Batch:
-    """The batch of (source, target, rows) as `jax.jit` sees it once it is on the mesh."""
-    source, target, rows = shape
-    rows, sharding = meshes.padded_rows(rows, parts), meshes.batch_sharding(mesh)
-    sides = (jax.ShapeDtypeStruct((rows, length), np.int32, sharding=sharding) for length in (source, target))
-    return Batch(*sides)
-
-
-def _key(batch: Batch) -> tuple[int, int, int]:
-    return batch.source.shape[1], batch.target.shape[1], batch.source.shape[0]
+def _key(batch: Batch) -> Shape:
+    return Shape(batch.source.shape[1], batch.target.shape[1], batch.source.shape[0])
