@@ -10,7 +10,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -19,6 +19,7 @@ import tyro
 from t2t_jax import config
 from t2t_jax.errors import NonFiniteLoss, UserError, suggestion
 from t2t_jax.experiment_file import load_experiment
+from t2t_jax.parallel.processes import Processes
 
 DONE, FAILED, USER_ERROR, STOPPED = 0, 1, 2, 75
 
@@ -26,6 +27,8 @@ Options = TypeVar("Options")
 # Settings appear under their own names (--model.d-ff), not below a name of the options that hold them.
 Settings = Annotated[config.Experiment, tyro.conf.arg(name="")]
 DecodingSettings = Annotated[config.Decoding, tyro.conf.arg(name="decoding")]
+# --coordinator, --num-processes, --process-id
+ThisProcess = Annotated[Processes, tyro.conf.arg(name="")]
 Beam = Annotated[int | None, tyro.conf.arg(help="Short for --decoding.beam-size.")]
 Alpha = Annotated[float | None, tyro.conf.arg(help="Short for --decoding.alpha.")]
 
@@ -37,6 +40,7 @@ class Train:
     settings: Settings
     workdir: Path | None = None
     """Run directory; runs/NAME by default. The same command again goes on where it stopped."""
+    process: ThisProcess = field(default_factory=Processes)
     beam: Beam = None
     alpha: Alpha = None
 
@@ -59,6 +63,7 @@ class Evaluate:
     """Split to score; the run's evaluation.splits by default."""
     json: bool = False
     """Print one JSON object instead of the table."""
+    process: ThisProcess = field(default_factory=Processes)
     beam: Beam = None
     alpha: Alpha = None
 
@@ -72,6 +77,7 @@ class Translate:
     """File to read instead of standard input."""
     output: Path | None = None
     """File to write instead of standard output; appears when it is complete."""
+    process: ThisProcess = field(default_factory=Processes)
     beam: Beam = None
     alpha: Alpha = None
 
@@ -156,7 +162,7 @@ def _leading_words(arguments: Sequence[str]) -> list[str]:
 def _parse(name: str, verb: Verb, targets: Sequence[str], arguments: list[str]) -> Any:
     """The verb's options, with the settings of its target as defaults."""
     options = verb.options
-    fields = {field.name for field in dataclasses.fields(options)}
+    fields = {option.name for option in dataclasses.fields(options)}
     defaults: dict[str, Any] = {}
     if "settings" in fields:
         defaults["settings"] = load_experiment(targets[0]) if targets else config.Experiment()
@@ -191,11 +197,12 @@ def _sentence(box: str) -> str:
 
 def _flags(options: type, defaults: dict[str, Any]) -> list[str]:
     """Every option's name as it is typed."""
-    names = [field.name for field in dataclasses.fields(options) if field.name not in defaults]
+    own = {option.name for option in dataclasses.fields(options)} - defaults.keys()
+    names = [*own - {"process"}, *(option.name for option in dataclasses.fields(Processes) if "process" in own)]
     if "settings" in defaults:
         names += config.flatten(defaults["settings"])
     if "decoding" in defaults:
-        names += [f"decoding.{field.name}" for field in dataclasses.fields(config.Decoding)]
+        names += [f"decoding.{option.name}" for option in dataclasses.fields(config.Decoding)]
     return [f"--{name.replace('_', '-')}" for name in names]
 
 

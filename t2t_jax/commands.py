@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +19,9 @@ from t2t_jax.decoding.translator import Translation, Translator, translate_strea
 from t2t_jax.errors import UserError
 from t2t_jax.evaluation.evaluate import SplitResult, evaluate_split, write_report
 from t2t_jax.evaluation.report_page import write_page
+from t2t_jax.parallel.channel import Channel
 from t2t_jax.parallel.memory import keep_freed_memory
+from t2t_jax.parallel.processes import connected
 from t2t_jax.progress import say
 from t2t_jax.run_lock import locked
 from t2t_jax.training import loop
@@ -31,16 +34,17 @@ def train(targets: Sequence[Path], options: command_line.Train) -> int:
     experiment = options.settings
     run = options.workdir or Path("runs") / experiment.name
     keep_freed_memory()
-    with locked(run):
-        outcome = loop.train(experiment, run)
+    with connected(options.process) as channel, _writing(run, channel):
+        outcome = loop.train(experiment, run, channel)
         if not outcome.finished:
             return STOPPED
-        translator = Translator.load(run)
+        translator = Translator.load(run, channel=channel)
         results = [evaluate_split(run, experiment, translator, split) for split in experiment.evaluation.splits]
-        _keep(run, experiment, translator, results)
-    _print_samples(results[0], translator.tokenizer)
-    _print_scores(results)
-    print(f"\nReport: {run / run_directory.PAGE}")
+        if channel.first:
+            _keep(run, experiment, translator, results)
+            _print_samples(results[0], translator.tokenizer)
+            _print_scores(results)
+            print(f"\nReport: {run / run_directory.PAGE}")
     return DONE
 
 
@@ -49,7 +53,7 @@ def prepare(targets: Sequence[Path], options: command_line.Prepare) -> int:
     experiment = options.settings
     run = options.workdir or Path("runs") / experiment.name
     with locked(run):
-        prepared = loop.prepare(experiment, run)
+        prepared = loop.prepare(experiment, run, Channel.alone())
     corpus = prepared.corpus()
     plan = pipeline.plan_for(experiment.data, corpus, experiment.training.seed)
     print(store.describe(prepared.manifest))
@@ -65,27 +69,31 @@ def evaluate(targets: Sequence[Path], options: command_line.Evaluate) -> int:
     (run,) = targets
     experiment = run_directory.load_config(run)
     splits = (options.split,) if options.split else experiment.evaluation.splits
+    own = options.decoding == experiment.decoding and splits == experiment.evaluation.splits
     keep_freed_memory()
-    translator = Translator.load(run, options.decoding)
-    results = [evaluate_split(run, experiment, translator, split) for split in splits]
-    if options.json:
-        print(json.dumps({result.split: result.as_json() for result in results}, indent=2))
-    else:
-        _print_scores(results)
-    if options.decoding != experiment.decoding or splits != experiment.evaluation.splits:
-        say("These are not the run's own settings, so its report stays as it is.")
-        return DONE
-    with locked(run):
-        _keep(run, experiment, translator, results)
+    with connected(options.process) as channel:
+        translator = Translator.load(run, options.decoding, channel)
+        results = [evaluate_split(run, experiment, translator, split) for split in splits]
+        if not channel.first:
+            return DONE
+        if options.json:
+            print(json.dumps({result.split: result.as_json() for result in results}, indent=2))
+        else:
+            _print_scores(results)
+        if own:
+            with locked(run):
+                _keep(run, experiment, translator, results)
+        else:
+            say("These are not the run's own settings, so its report stays as it is.")
     return DONE
 
 
 def translate(targets: Sequence[Path], options: command_line.Translate) -> int:
     """Translate a stream of lines."""
     (run,) = targets
-    with _output(options.output) as file:
-        keep_freed_memory()
-        translator = Translator.load(run, options.decoding)
+    keep_freed_memory()
+    with connected(options.process) as channel, _output(options.output if channel.first else Path(os.devnull)) as file:
+        translator = Translator.load(run, options.decoding, channel)
         lines = read_lines(options.input) if options.input else lines_of(sys.stdin.buffer)
         _write(file, translate_stream(translator, _decoded(lines)), translator.longest_source)
     return DONE
@@ -98,6 +106,11 @@ def report(targets: Sequence[Path], options: command_line.Report) -> int:
         with locked(run):
             print(write_page(run))
     return DONE
+
+
+def _writing(run: Path, channel: Channel) -> contextlib.AbstractContextManager[None]:
+    """The run's lock, which process 0 holds for all."""
+    return locked(run) if channel.first else contextlib.nullcontext()
 
 
 def _keep(run: Path, experiment: config.Experiment, translator: Translator, results: list[SplitResult]) -> None:

@@ -26,6 +26,11 @@ class NonFiniteLoss(Exception):
     """Training met a NaN or an infinity. Not the user's mistake, so it is not a `UserError`: exit status 1."""
 
 
+def exit_status(error: BaseException) -> int:
+    """2 for the user's mistake, 1 for anything else."""
+    return 2 if isinstance(error, UserError) else 1
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """' Did you mean X?' for the nearest of `known`, or an empty string when nothing is near."""
     near = difflib.get_close_matches(word, list(known), n=1)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import grain
+import numpy as np
 
 from t2t_jax import config
 from t2t_jax.data.batching import Plan
 from t2t_jax.data.store import Corpus
-from t2t_jax.symbols import EOS_ID, PAD_ID
+from t2t_jax.symbols import EOS_ID
 
+RowsOf = Callable[[int], np.ndarray]
 Array = Any  # a NumPy array until it is laid on devices, then a jax.Array
 
 
@@ -33,23 +35,27 @@ def plan_for(data: config.Data, corpus: Corpus, seed: int) -> Plan:
     )
 
 
-def make_batch(corpus: Corpus, plan: Plan, k: int) -> Batch:
-    """Batch k of the plan."""
+def make_batch(corpus: Corpus, plan: Plan, k: int, rows_of: RowsOf = np.arange) -> Batch:
+    """Batch k of the plan, or those of its rows that `rows_of` chooses."""
     shape, indices = plan.slot(k)
+    rows = rows_of(shape.rows)
+    chosen = indices[rows[rows < len(indices)]]
     return Batch(
-        corpus.source.padded(indices, shape.rows, shape.source, EOS_ID),
-        corpus.target.padded(indices, shape.rows, shape.target, EOS_ID),
+        corpus.source.padded(chosen, len(rows), shape.source, EOS_ID),
+        corpus.target.padded(chosen, len(rows), shape.target, EOS_ID),
     )
 
 
-def batches(corpus: Corpus, plan: Plan, start: int, stop: int) -> Iterator[Batch]:
-    """Batches start, start + 1, … stop - 1, made ahead of need. Starting anywhere costs nothing."""
+def batches(corpus: Corpus, plan: Plan, start: int, stop: int, rows_of: RowsOf = np.arange) -> Iterator[Batch]:
+    """Batches start, start + 1, … stop - 1, made ahead of need. Starting anywhere costs nothing.
+
+    Args:
+      corpus, plan: what the batches are made of.
+      start, stop: the range of batches.
+      rows_of: from the number of rows of a batch to the places of those to read, ascending; what lies beyond the rows
+        that a batch has is dead. All of them by default.
+    """
     if start >= stop:
         return iter(())
-    dataset = grain.MapDataset.range(start, stop).map(lambda k: make_batch(corpus, plan, int(k)))
+    dataset = grain.MapDataset.range(start, stop).map(lambda k: make_batch(corpus, plan, int(k), rows_of))
     return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=16)))
-
-
-def real_tokens(batch: Batch) -> tuple[int, int]:
-    """Tokens that are not padding, by side."""
-    return int((batch.source != PAD_ID).sum()), int((batch.target != PAD_ID).sum())

@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import json
 import shutil
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,6 +158,25 @@ def _alone(directory: Path) -> Iterator[None]:
     with directory.with_name(f".{directory.name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def attach(data: config.Data, run: Path, digest: str) -> Store:
+    """The store for `data` that another process has prepared and looked over; `digest` is its manifest's.
+
+    Raises:
+      DataError: this process sees another store there, or none.
+    """
+    directory = Path(data.store) if data.store else run / "data"
+    try:
+        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        if manifest["sha256"] == digest:
+            return Store(directory, manifest, tokenizers.load(directory))
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise DataError(
+        f"The data that process 0 has prepared in {str(directory)!r} is not there on {socket.gethostname()}; the "
+        "processes of a run need storage that all of them share for --workdir (and data.store)."
+    )
 
 
 def _refuse_foreign(directory: Path, shared: bool) -> None:

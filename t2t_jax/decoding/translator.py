@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 
 from t2t_jax import config, model, run_directory
 from t2t_jax.data import tokenizer as tokenizers
@@ -21,6 +20,7 @@ from t2t_jax.decoding.beam import Hypotheses, beam_search
 from t2t_jax.errors import ConfigError
 from t2t_jax.model import Transformer
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.channel import Channel
 from t2t_jax.symbols import EOS_ID, PAD_ID
 from t2t_jax.training import checkpoints
 from t2t_jax.training.state import Params
@@ -30,8 +30,7 @@ SOURCE_LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 MAX_ROWS = 64
 
 
-@dataclass(frozen=True)
-class Translation:
+class Translation(NamedTuple):
     """One hypothesis for one line."""
 
     text: str
@@ -57,7 +56,7 @@ class Translator:
         params: Params,
         tokenizer: Tokenizer,
         decoding: config.Decoding,
-        mesh: config.Mesh | None = None,
+        channel: Channel | None = None,
         most_positions: int | None = None,
         steps: Sequence[int] = (),
     ):
@@ -66,21 +65,23 @@ class Translator:
         Args:
           transformer, params, tokenizer: the model; its parameters as NumPy or JAX arrays.
           decoding: settings of the search.
-          mesh: devices; all of them, each with its share of the rows, by default.
+          channel: to the other processes, if several share the lines; each searches on its own devices.
           most_positions: length that the model was trained for, if it can't read or write beyond it.
           steps: training steps whose average `params` is, for reports.
         """
         self.steps = list(steps)
         self.transformer, self.tokenizer, self.decoding = transformer, tokenizer, decoding
-        self.mesh = meshes.make_mesh(mesh or config.Mesh())
-        self.params = jax.device_put(params, NamedSharding(self.mesh, PartitionSpec()))
+        self.channel = channel or Channel.alone()
+        self.mesh = meshes.make_mesh(config.Mesh(), jax.local_devices())
+        self._rows_on_mesh = meshes.Rows(self.mesh)
+        self.params = jax.device_put(params, meshes.on_every_device(self.mesh))
         self._most_positions = most_positions
         longest = min(decoding.max_source_length, most_positions or decoding.max_source_length)
         self._lengths = sorted({*(length for length in SOURCE_LENGTHS if length < longest), longest})
         self._searches: dict[tuple[int, int], jax.stages.Compiled] = {}
 
     @classmethod
-    def load(cls, run: Path, decoding: config.Decoding | None = None, mesh: config.Mesh | None = None) -> Translator:
+    def load(cls, run: Path, decoding: config.Decoding | None = None, channel: Channel | None = None) -> Translator:
         """The translator of a run directory, with its averaged parameters.
 
         Raises:
@@ -92,7 +93,7 @@ class Translator:
         transformer = model.build(experiment.model, tokenizer.size, experiment.training.compute_dtype)
         # Sinusoids go on for ever; rows of a learned table beyond the longest training sentence are noise.
         trained_length = experiment.data.max_length if experiment.model.positions == "learned" else None
-        return cls(transformer, params, tokenizer, decoding or experiment.decoding, mesh, trained_length, steps)
+        return cls(transformer, params, tokenizer, decoding or experiment.decoding, channel, trained_length, steps)
 
     @property
     def longest_source(self) -> int:
@@ -104,18 +105,23 @@ class Translator:
 
         The result for a line depends on that line alone. Sources longer than `longest_source` tokens are cut to it.
         """
-        answers = self.empty(len(lines), n_best)
-        for place, hypotheses in self.translate_unordered(lines, n_best):
-            answers[place] = hypotheses
+        return self.collect(len(lines), n_best, self.translate_share(lines, n_best))
+
+    def collect(
+        self, lines: int, n_best: int, share: Iterable[tuple[int, list[Translation]]]
+    ) -> list[list[Translation]]:
+        """All answers, from each process's `translate_share`; those of blank lines are empty."""
+        answers = [[EMPTY] * n_best for _ in range(lines)]
+        for part in self.channel.exchange(list(share)):
+            for place, hypotheses in part:
+                answers[place] = [Translation(text, score, tuple(ids), *cut) for text, score, ids, *cut in hypotheses]
         return answers
 
-    @staticmethod
-    def empty(lines: int, n_best: int) -> list[list[Translation]]:
-        """The answers to `lines` blank lines."""
-        return [[EMPTY] * n_best for _ in range(lines)]
+    def translate_share(self, lines: Sequence[str], n_best: int = 1) -> Iterator[tuple[int, list[Translation]]]:
+        """(index of the line, its translations) of this process's share as they come, the longest lines first.
 
-    def translate_unordered(self, lines: Sequence[str], n_best: int = 1) -> Iterator[tuple[int, list[Translation]]]:
-        """(index of the line, its translations) as they come, the longest lines first; blank lines are left out.
+        All processes are given the same lines. Blank ones are left out. Batches are dealt out in turn, so that a line
+        is translated among the same others however many processes there are.
 
         Raises:
           ConfigError: more translations a line than the beam has hypotheses.
@@ -127,12 +133,14 @@ class Translator:
         for place in sorted(range(len(lines)), key=lambda i: -len(encoded[i])):
             if lines[place].strip() and encoded[place]:
                 waiting[self._padded_length(encoded[place])].append(place)
-        for length, places in waiting.items():
-            rows = self._rows(length)
-            for start in range(0, len(places), rows):
-                part = places[start : start + rows]
-                found = self._search([encoded[i] for i in part], length, n_best)
-                yield from zip(part, found, strict=True)
+        parts = [
+            (length, places[start : start + self._rows(length)])
+            for length, places in waiting.items()
+            for start in range(0, len(places), self._rows(length))
+        ]
+        for length, part in parts[self.channel.number :: self.channel.count]:
+            found = self._search([encoded[i] for i in part], length, n_best)
+            yield from zip(part, found, strict=True)
 
     def attention(self, source: str, ids: Sequence[int]) -> np.ndarray:
         """Cross-attention weights of the last decoder layer, [H, T, S], for a source line and a translation's ids.
@@ -154,9 +162,12 @@ class Translator:
         rows = self.decoding.tokens_per_batch // (length * self.decoding.beam_size)
         return max(1, min(MAX_ROWS, rows))
 
+    def _filled_rows(self, length: int) -> int:
+        return meshes.padded_rows(self._rows(length), meshes.row_parts(self.mesh))
+
     def _search(self, encoded: Sequence[Sequence[int]], length: int, n_best: int) -> list[list[Translation]]:
         """Translate sentences that share a padded length."""
-        rows = self._rows(length)
+        rows = self._filled_rows(length)
         read = [np.asarray(ids[: length - 1], np.int32) for ids in encoded]
         sentences = Ragged(np.concatenate(read), np.asarray([len(ids) for ids in read], np.int32))
         source = sentences.padded(np.arange(len(encoded)), rows, length, EOS_ID)
@@ -164,8 +175,7 @@ class Translator:
         limits[: len(encoded)] = np.minimum(
             sentences.lengths + self.decoding.extra_length, self._target_length(length) - 1
         )
-        parts = meshes.row_parts(self.mesh)
-        on_device = (meshes.place(a, self.mesh, parts) for a in (source, limits))
+        on_device = (self._rows_on_mesh.place(a, rows) for a in (source, limits))
         hypotheses = jax.device_get(self._compiled(length, n_best)(self.params, *on_device))
         return [self._read(hypotheses, row, len(ids) >= length) for row, ids in enumerate(encoded)]
 
@@ -207,10 +217,7 @@ class Translator:
                 early_stopping=settings.early_stopping,
             )
 
-        rows, sharding = (
-            meshes.padded_rows(self._rows(length), meshes.row_parts(self.mesh)),
-            meshes.batch_sharding(self.mesh),
-        )
+        rows, sharding = self._filled_rows(length), meshes.batch_sharding(self.mesh)
         source = jax.ShapeDtypeStruct((rows, length), np.int32, sharding=sharding)
         limits = jax.ShapeDtypeStruct((rows,), np.int32, sharding=sharding)
         with meshes.tracing(self.mesh):
@@ -224,12 +231,11 @@ class Translator:
         return found
 
 
-def translate_stream(translator: Translator, lines: Iterable[str], chunk: int = 2048) -> Iterator[Translation]:
-    """The best translation of each line of an endless stream, in order, a chunk at a time."""
-    buffer: list[str] = []
-    for line in lines:
-        buffer.append(line)
-        if len(buffer) == chunk:
-            yield from (best for best, *_ in translator.translate(buffer))
-            buffer = []
-    yield from (best for best, *_ in translator.translate(buffer))
+def translate_stream(translator: Translator, lines: Iterator[str], chunk: int = 2048) -> Iterator[Translation]:
+    """The best translation of each line of an endless stream, in order, a chunk at a time.
+
+    Of several processes, which all call this, process 0 has the lines.
+    """
+    channel = translator.channel
+    while buffer := channel.exchange(list(itertools.islice(lines, chunk)) if channel.first else None)[0]:
+        yield from (best for best, *_ in translator.translate(buffer))

@@ -16,6 +16,7 @@ from t2t_jax.data.sources import Split
 from t2t_jax.decoding.translator import Translation, Translator
 from t2t_jax.evaluation.bleu import Score, bleu, chrf
 from t2t_jax.files import write_atomically
+from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.precompile import background_compiler
 from t2t_jax.training import metrics
 from t2t_jax.training.state import count_parameters
@@ -56,8 +57,11 @@ class SplitResult:
 
 
 def evaluate_split(run: Path, experiment: config.Experiment, translator: Translator, split: Split) -> SplitResult:
-    """Translate and score a split of a run."""
+    """Translate and score a split of a run; several processes share the work, and all have the result."""
     sources, references = run_directory.evaluation_text(run, split)
+    mesh = meshes.make_mesh(config.Mesh())
+    everywhere = meshes.on_every_device(mesh)
+    params = meshes.lay_out(translator.params, jax.tree.map(lambda _: everywhere, translator.params))
     with background_compiler() as background:
         held_out = HeldOut(
             sources,
@@ -65,11 +69,11 @@ def evaluate_split(run: Path, experiment: config.Experiment, translator: Transla
             translator.tokenizer,
             translator.transformer,
             experiment,
-            translator.mesh,
-            translator.params,
+            mesh,
+            params,
             background,
         )
-        loss = held_out.loss(translator.params)
+        loss = held_out.loss(params)
     translations = translate_all(translator, sources, f"translating {split}")
     hypotheses = [translation.text for translation in translations]
     references = [translator.tokenizer.plain(line) for line in references]
@@ -80,13 +84,13 @@ def evaluate_split(run: Path, experiment: config.Experiment, translator: Transla
 
 def translate_all(translator: Translator, lines: list[str], description: str) -> list[Translation]:
     """The best translation of each line, with a progress bar."""
-    answers = translator.empty(len(lines), 1)
     with progress.bar() as bar:
-        task = bar.add_task(description, total=len(lines))
-        for place, hypotheses in translator.translate_unordered(lines):
-            answers[place] = hypotheses
+        task = bar.add_task(description, total=-(-len(lines) // translator.channel.count))
+        share = []
+        for answer in translator.translate_share(lines):
+            share.append(answer)
             bar.advance(task)
-    return [best for best, *_ in answers]
+        return [best for best, *_ in translator.collect(len(lines), 1, share)]
 
 
 def write_report(run: Path, experiment: config.Experiment, translator: Translator, results: list[SplitResult]) -> None:

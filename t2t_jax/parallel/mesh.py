@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -86,6 +87,11 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
 
 
+def on_every_device(mesh: Mesh) -> NamedSharding:
+    """For what is not divided: every device has all of it."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
 def row_parts(mesh: Mesh) -> int:
     """How many parts the rows of a batch are divided into."""
     return mesh.shape["data"] * mesh.shape["fsdp"]
@@ -96,9 +102,41 @@ def padded_rows(rows: int, parts: int) -> int:
     return -(-rows // parts) * parts
 
 
-def place(array: np.ndarray, mesh: Mesh, parts: int) -> jax.Array:
-    """Lay [B, …] on the mesh, with dead rows of padding up to a multiple of `parts`; each process gives its rows."""
-    rows = padded_rows(len(array), parts)
-    if rows > len(array):
-        array = np.pad(array, [(0, rows - len(array))] + [(0, 0)] * (array.ndim - 1))
-    return jax.make_array_from_callback(array.shape, batch_sharding(mesh), lambda index: array[index])
+class Rows:
+    """How the rows of a batch lie on a mesh: in equal parts, dead rows at the end, some of them on each process."""
+
+    def __init__(self, mesh: Mesh, parts: int | None = None):
+        """The rows of a batch are filled up to a multiple of `parts`, as many as there are row parts by default."""
+        self._sharding = batch_sharding(mesh)
+        self._parts = parts or row_parts(mesh)
+        self._local = functools.lru_cache(maxsize=None)(self._find_local)
+
+    def local(self, rows: int) -> np.ndarray:
+        """Of a batch of `rows`, the places of those on this process's devices: [n] ascending, dead ones included."""
+        return self._local(rows)
+
+    def place(self, array: np.ndarray, rows: int) -> jax.Array:
+        """Lay this process's rows, [n, …], of a batch of `rows` on its devices; together they are the global array."""
+        local, shape = self.local(rows), (padded_rows(rows, self._parts), *array.shape[1:])
+
+        def part(index: Any) -> np.ndarray:
+            start, stop, _ = index[0].indices(shape[0])
+            first = int(np.searchsorted(local, start))
+            return array[first : first + stop - start]
+
+        return jax.make_array_from_callback(shape, self._sharding, part)
+
+    def _find_local(self, rows: int) -> np.ndarray:
+        filled = padded_rows(rows, self._parts)
+        indices = self._sharding.addressable_devices_indices_map((filled,)).values()
+        return np.unique(np.concatenate([np.arange(filled)[index] for index in indices]))
+
+
+def lay_out(arrays: Any, shardings: Any) -> Any:
+    """A tree of arrays that every process holds whole, laid out by a tree of shardings that may be of all processes."""
+
+    def lay(array: Any, sharding: NamedSharding) -> jax.Array:
+        host = np.asarray(array)
+        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+    return jax.tree.map(lay, arrays, shardings)

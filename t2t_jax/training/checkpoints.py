@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import functools
+import logging
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +19,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from t2t_jax.errors import RunError
+from t2t_jax.parallel.channel import Channel
 from t2t_jax.progress import say
 from t2t_jax.run_directory import AVERAGED, CHECKPOINTS, finished_steps
 from t2t_jax.seal import SEAL, damage, is_sealed, seal
@@ -50,25 +54,35 @@ class Retention:
 class Checkpoints:
     """The checkpoints of one run directory, by the number of finished steps. Only sealed ones exist for a reader."""
 
-    def __init__(self, run: Path, retention: Retention | None = None):
-        """Open for reading, or with a `retention` for writing."""
+    def __init__(self, run: Path, retention: Retention | None = None, channel: Channel | None = None):
+        """Open for reading, or, with a `retention`, for all processes of `channel` to write together."""
         self._run, self._folder = run, (run / CHECKPOINTS).resolve()
+        self._channel = channel or Channel.alone()
         self._retention = retention
-        if retention is not None:
+        self._started: tuple[int, Future[None]] | None = None
+        self._failed = False
+        if retention is None:
+            return
+        logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax prints an error four times before it raises it
+        if self._channel.first:
             for folder in self._folder.glob("*"):  # of a process that died while it wrote or deleted
                 if folder.name.isdigit() and not is_sealed(folder):
                     shutil.rmtree(folder)
-        options = ocp.CheckpointManagerOptions(enable_async_checkpointing=True, create=retention is not None)
+        self._channel.exchange()
+        options = ocp.CheckpointManagerOptions(enable_async_checkpointing=True, create=True)
         self._manager = ocp.CheckpointManager(self._folder, options=options, item_names=("state", "early_stopping"))
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="seal")
-        self._started: tuple[int, Future[None]] | None = None
 
     def __enter__(self) -> Checkpoints:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._retention is None:
+            return
         self._pool.shutdown(wait=True)
-        self._manager.close()
+        # A write that has failed fails here once more.
+        with contextlib.suppress(Exception) if self._failed else contextlib.nullcontext():
+            self._manager.close()
 
     @property
     def steps(self) -> list[int]:
@@ -105,6 +119,7 @@ class Checkpoints:
             writing.result()
         except Exception as error:
             raise self._unwritten(step, error) from error
+        self._channel.exchange()  # the seal is process 0's
 
     def newest(self, abstract: TrainState) -> tuple[TrainState, EarlyStopping] | None:
         """The newest undamaged checkpoint, laid out as `abstract` says, or None when the run has none at all.
@@ -114,6 +129,16 @@ class Checkpoints:
         Raises:
           RunError: there are checkpoints, but every one is damaged.
         """
+        step = self._channel.exchange(self._put_damaged_aside() if self._channel.first else None)[0]
+        if step is None:
+            return None
+        self._manager.reload()
+        items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), early_stopping=ocp.args.JsonRestore())
+        restored = self._manager.restore(step, args=items)
+        return restored["state"], EarlyStopping(**restored["early_stopping"])
+
+    def _put_damaged_aside(self) -> int | None:
+        """The step of the newest checkpoint that is as it was written; None when there is not even a damaged one."""
         damaged = []
         for step in reversed(self.steps):
             wrong = damage(self._folder / str(step))
@@ -129,10 +154,7 @@ class Checkpoints:
             aside = self._folder / f"{bad}.damaged"
             shutil.rmtree(aside, ignore_errors=True)
             (self._folder / str(bad)).rename(aside)
-        self._manager.reload()
-        items = ocp.args.Composite(state=ocp.args.StandardRestore(abstract), early_stopping=ocp.args.JsonRestore())
-        restored = self._manager.restore(step, args=items)
-        return restored["state"], EarlyStopping(**restored["early_stopping"])
+        return step
 
     def params(self, step: int) -> Params:
         """The parameters after `step` steps, as NumPy arrays.
@@ -145,12 +167,16 @@ class Checkpoints:
 
     def _unwritten(self, step: int, error: Exception) -> RunError:
         last = f"the last whole one is step {self.steps[-1]:,}" if self.steps else "there is none before it"
-        reason = str(error).split("\n")[0][:300]
+        self._failed = True
+        full = f"os_error_code='{errno.ENOSPC}'" in str(error) or getattr(error, "errno", None) == errno.ENOSPC
+        reason = "the disk is full" if full else str(error).split("\n")[0][:300]
         return RunError(f"The checkpoint of step {step:,} could not be written ({reason}); {last}.")
 
     def _finish(self, step: int) -> None:
-        """Seal a checkpoint once it is written, and only then let go of the oldest."""
+        """Seal a checkpoint once it is written, and only then let go of the oldest; one process for all."""
         self._manager.wait_until_finished()
+        if not self._channel.first:
+            return
         seal(self._folder / str(step))
         assert self._retention is not None
         keep, every = self._retention.keep, self._retention.every
@@ -202,8 +228,12 @@ def _mean(loaders: Sequence[functools.partial[Params]]) -> Params:
 
 
 def save_averaged(run: Path, params: Params, steps: Sequence[int]) -> None:
-    """Keep averaged parameters in the run directory; replaces what was there."""
-    with ocp.Checkpointer(ocp.CompositeCheckpointHandler("params", "steps")) as writer:
+    """Keep averaged parameters in the run directory; replaces what was there. Process 0 does it alone."""
+    alone = ocp.options.MultiprocessingOptions(active_processes={jax.process_index()})
+    handler = ocp.CompositeCheckpointHandler(
+        "params", "steps", composite_options=ocp.CompositeOptions(multiprocessing_options=alone)
+    )
+    with ocp.Checkpointer(handler, multiprocessing_options=alone) as writer:
         items = ocp.args.Composite(params=ocp.args.StandardSave(params), steps=ocp.args.JsonSave(list(steps)))
         writer.save((run / AVERAGED).resolve(), args=items, force=True)
     seal(run / AVERAGED)

@@ -22,6 +22,7 @@ from t2t_jax.data.batching import Plan, Shape
 from t2t_jax.data.pipeline import Batch
 from t2t_jax.errors import NonFiniteLoss, RunError
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.channel import Channel
 from t2t_jax.parallel.precompile import Precompiled, background_compiler
 from t2t_jax.training import checkpoints, optimizer, state, step
 from t2t_jax.training.checkpoints import Checkpoints, EarlyStopping, Retention
@@ -41,8 +42,13 @@ class Outcome:
     """False when a signal asked it to stop; the same command goes on from the saved checkpoint."""
 
 
-def prepare(experiment: config.Experiment, run: Path) -> store.Store:
-    """Make or continue the run directory and prepare its data; a run started from another takes its tokenizer."""
+def prepare(experiment: config.Experiment, run: Path, channel: Channel) -> store.Store:
+    """Make or continue the run directory and prepare its data; a run started from another takes its tokenizer.
+
+    Process 0 does it; the others wait, and open what it has prepared.
+    """
+    if not channel.first:
+        return store.attach(experiment.data, run, channel.exchange()[0])
     data = experiment.data
     borrowed = data.tokenizer_from or experiment.training.initialise_from
     if borrowed is not None:
@@ -52,11 +58,14 @@ def prepare(experiment: config.Experiment, run: Path) -> store.Store:
     run_directory.check(run, experiment, store.origin(data))
     prepared = store.prepare(data, run)
     run_directory.adopt(run, experiment, prepared)
+    channel.exchange(prepared.manifest["sha256"])
     return prepared
 
 
-def train(experiment: config.Experiment, run: Path) -> Outcome:
+def train(experiment: config.Experiment, run: Path, channel: Channel | None = None) -> Outcome:
     """Train `experiment` in the directory `run`, from its newest checkpoint if it has one.
+
+    With a `channel`, this is one of several processes that call it alike; `run` is on storage that all of them share.
 
     Raises:
       UserError: the settings, the data or the directory cannot work.
@@ -64,8 +73,9 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
     """
     called = time.perf_counter()
     training = experiment.training
+    channel = channel or Channel.alone()
     mesh = meshes.make_mesh(experiment.mesh)
-    prepared = prepare(experiment, run)
+    prepared = prepare(experiment, run, channel)
     corpus = prepared.corpus()
     plan = pipeline.plan_for(experiment.data, corpus, training.seed)
 
@@ -76,10 +86,10 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
     interval = training.checkpoint_every * (plan.batches_per_epoch if training.checkpoint_unit == "epochs" else 1)
 
     with contextlib.ExitStack() as stack:
-        saved = stack.enter_context(Checkpoints(run, Retention(training.keep_checkpoints, every=interval)))
+        saved = stack.enter_context(Checkpoints(run, Retention(training.keep_checkpoints, every=interval), channel))
         restored = saved.newest(abstract)
         start = 0 if restored is None else int(restored[0].step)
-        parts = meshes.row_parts(mesh) * training.accumulation
+        rows = meshes.Rows(mesh, meshes.row_parts(mesh) * training.accumulation)
         background = stack.enter_context(background_compiler())
         steps = compile_steps(experiment, transformer, adam, plan, mesh, abstract, plan.slot(start).shape, background)
         held_out = HeldOut(
@@ -97,16 +107,19 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
         )
         announce(experiment, transformer, abstract, plan, mesh, start)
 
-        writer = stack.enter_context(MetricsWriter(run, start))
-        requests = stack.enter_context(StopRequests())
+        writer = stack.enter_context(MetricsWriter(run, start)) if channel.first else None
+        requests = stack.enter_context(StopRequests(channel))
         bar = stack.enter_context(progress.bar(TextColumn("{task.fields[status]}")))
         task = bar.add_task("training", total=training.num_steps, completed=start, status="compiling the first step")
 
         k, pending, clock = start, [], time.perf_counter()
         stop_at = start if out_of_patience(stopping, training) else training.num_steps
-        for batch in pipeline.batches(corpus, plan, start, stop_at):
-            executable = steps[Shape(batch.source.shape[1], batch.target.shape[1], batch.source.shape[0])]
-            train_state, metrics = executable(train_state, Batch(*(meshes.place(a, mesh, parts) for a in batch)))
+        for batch in pipeline.batches(corpus, plan, start, stop_at, rows.local):
+            shape = plan.slot(k).shape
+            placed = Batch(*(rows.place(side, shape.rows) for side in batch))
+            executable = steps[shape]
+            requests.begin(k + 1)
+            train_state, metrics = executable(train_state, placed)
             if k == start:
                 jax.block_until_ready(metrics)
                 progress.say(f"First step after {time.perf_counter() - called:.1f} s of preparing and compiling.")
@@ -116,7 +129,8 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
             bar.update(task, completed=k)
 
             checkpoint = k % interval == 0 or k == training.num_steps
-            if requests.received is not None and not checkpoint:
+            stop = requests.step is not None and k >= requests.step
+            if stop and not checkpoint:
                 summarise(pending, k, saved)
                 saved.save(k, train_state, stopping)  # as if nothing had happened: no validation, no average has it
                 saved.wait()
@@ -141,20 +155,22 @@ def train(experiment: config.Experiment, run: Path) -> Outcome:
                 saved.save(k, train_state, stopping)
                 entry |= {"validation_loss": held.plain, "validation_perplexity": held.perplexity}
                 status += f"  validation perplexity {held.perplexity:.2f}"
-            writer.write(entry)
+            if writer is not None:
+                writer.write(entry)
             if checkpoint or not bar.live.console.is_terminal:
                 progress.say(f"step {k:,}/{training.num_steps:,}  {status}")
             if checkpoint and out_of_patience(stopping, training):
                 progress.say(f"Stopping at step {k:,}: no better validation loss in {stopping.stale} validations.")
                 break
-            if requests.received is not None and k < training.num_steps:
+            if stop and k < training.num_steps:
                 saved.wait()
                 return stopped(requests, k)
             clock = time.perf_counter()
 
         saved.wait()
-        write_average(saved, run, training.average_last)
-        return stopped(requests, k) if requests.received is not None else Outcome(k, finished=True)
+        if channel.first:
+            write_average(saved, run, training.average_last)
+        return stopped(requests, k) if requests.anywhere() else Outcome(k, finished=True)
 
 
 def out_of_patience(stopping: EarlyStopping, training: config.Training) -> bool:
@@ -164,7 +180,7 @@ def out_of_patience(stopping: EarlyStopping, training: config.Training) -> bool:
 
 def stopped(requests: StopRequests, k: int) -> Outcome:
     """Say that a signal has ended this call after `k` steps."""
-    name = requests.received.name if requests.received else "a signal"
+    name = requests.received.name if requests.received else "a signal to another process"
     progress.say(f"Stopped by {name} at step {k:,} with a checkpoint; the same command goes on.")
     return Outcome(k, finished=False)
 
@@ -221,9 +237,8 @@ def initial_state(
             "the two need the same model settings and tokenizer."
         )
     progress.say(f"Starting from the average of steps {', '.join(map(str, steps))} of {other}.")
-    return fresh._replace(
-        params=jax.tree.map(lambda p, like: jax.device_put(p, like.sharding), params, abstract.params)
-    )
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract.params)
+    return fresh._replace(params=meshes.lay_out(params, shardings))
 
 
 def announce(

@@ -42,7 +42,7 @@ def train_step_on(
     jitted = jax.jit(
         make_train_step(transformer, optimizer, training),
         donate_argnums=0,
-        out_shardings=(jax.tree.map(lambda leaf: leaf.sharding, abstract), None),
+        out_shardings=(jax.tree.map(lambda leaf: leaf.sharding, abstract), meshes.on_every_device(mesh)),
     )
     parts = meshes.row_parts(mesh) * training.accumulation
 

@@ -81,25 +81,25 @@ class HeldOut:
             seed=0,
         )
         self._pairs = len(corpus)
-        self._mesh, self._parts = mesh, meshes.row_parts(mesh)
-        self._batches = list(batches(corpus, plan, 0, plan.batches_per_epoch))
-        step = jax.jit(make_loss_step(transformer, training.label_smoothing, training.label_smoothing_mass))
+        self._rows = meshes.Rows(mesh)
+        self._shapes = [plan.slot(k).shape for k in range(plan.batches_per_epoch)]
+        self._batches = list(batches(corpus, plan, 0, plan.batches_per_epoch, self._rows.local))
+        step = jax.jit(
+            make_loss_step(transformer, training.label_smoothing, training.label_smoothing_mass),
+            out_shardings=meshes.on_every_device(mesh),
+        )
 
-        def compile_one(key: Shape) -> jax.stages.Compiled:
+        def compile_one(shape: Shape) -> jax.stages.Compiled:
             with meshes.tracing(mesh):
-                return step.lower(abstract_params, abstract_batch(key, mesh, self._parts)).compile()
+                return step.lower(abstract_params, abstract_batch(shape, mesh, meshes.row_parts(mesh))).compile()
 
-        self._steps = Precompiled(compile_one, sorted({_key(batch) for batch in self._batches}), background)
+        self._steps = Precompiled(compile_one, sorted(set(self._shapes)), background)
 
     def loss(self, params: Params) -> HeldOutLoss:
         """The loss under `params`."""
         sums: Iterable[TokenLoss] = [
-            self._steps[_key(batch)](params, Batch(*(meshes.place(a, self._mesh, self._parts) for a in batch)))
-            for batch in self._batches
+            self._steps[shape](params, Batch(*(self._rows.place(side, shape.rows) for side in batch)))
+            for shape, batch in zip(self._shapes, self._batches, strict=True)
         ]
         smoothed, plain, tokens = (sum(float(x) for x in column) for column in zip(*jax.device_get(sums), strict=True))
         return HeldOutLoss(smoothed / tokens, plain / tokens, int(tokens), self._pairs)
-
-
-def _key(batch: Batch) -> Shape:
-    return Shape(batch.source.shape[1], batch.target.shape[1], batch.source.shape[0])

@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from t2t_jax import config
 from t2t_jax.data import pipeline
@@ -45,3 +47,15 @@ def test_rows_are_the_pairs_with_an_end_and_padding() -> None:
                 tokens = side.tokens[side.starts[i] : side.starts[i] + side.lengths[i]]
                 assert row.tolist() == [*tokens, EOS_ID, *[0] * (len(row) - len(tokens) - 1)]
             assert not rows[len(indices) :].any()
+
+
+@given(st.integers(0, 50), st.data())
+def test_a_share_of_the_rows_is_those_rows_of_the_batch(k: int, data: st.DataObject) -> None:
+    shape, _ = PLAN.slot(k)
+    places = st.lists(st.integers(0, shape.rows + 3), min_size=1, unique=True)
+    chosen = np.sort(np.asarray(data.draw(places)))
+    whole = pipeline.make_batch(CORPUS, PLAN, k)
+    share = pipeline.make_batch(CORPUS, PLAN, k, lambda rows: chosen)
+    for side, part in zip(whole, share, strict=True):
+        filled = np.pad(side, [(0, 4), (0, 0)])  # places behind the batch are dead
+        np.testing.assert_array_equal(part, filled[chosen])

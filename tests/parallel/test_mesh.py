@@ -37,11 +37,11 @@ def test_sizes_that_do_not_fit_are_named(sizes: Mesh) -> None:
         meshes.make_mesh(sizes, DEVICES)  # type: ignore[arg-type]
 
 
-def test_placing_adds_dead_rows_up_to_a_multiple() -> None:
+def test_rows_are_filled_up_to_a_multiple() -> None:
     mesh = meshes.make_mesh(Mesh(), jax.devices()[:1])
-    array = np.arange(10, dtype=np.int32).reshape(5, 2)
-    placed = np.asarray(meshes.place(array, mesh, 4))
-    assert placed.shape == (8, 2)
-    np.testing.assert_array_equal(placed[:5], array)
-    assert not placed[5:].any()
-    np.testing.assert_array_equal(np.asarray(meshes.place(array, mesh, 5)), array)
+    array = np.arange(16, dtype=np.int32).reshape(8, 2)
+    rows = meshes.Rows(mesh, parts=4)
+    np.testing.assert_array_equal(rows.local(5), np.arange(8))
+    np.testing.assert_array_equal(np.asarray(rows.place(array, 5)), array)
+    np.testing.assert_array_equal(rows.local(8), np.arange(8))
+    np.testing.assert_array_equal(meshes.Rows(mesh).local(5), np.arange(5))

@@ -2,6 +2,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -50,7 +51,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def test_the_newest_come_back_exactly_and_older_ones_go(saved: Path) -> None:
-    with Checkpoints(saved) as checkpoints:
+    with Checkpoints(saved, Retention(2, every=10)) as checkpoints:
         assert checkpoints.steps == [20, 30]
         state, stopping = checkpoints.newest(ABSTRACT)  # type: ignore[misc]
         assert equal(state, state_of(30))
@@ -100,7 +101,7 @@ def test_every_file_damaged_in_turn_is_noticed_and_the_one_before_is_used(
             )
         if how == "truncate" and not content:
             continue
-        with Checkpoints(run) as checkpoints:
+        with Checkpoints(run, Retention(2, every=10)) as checkpoints:
             state, _ = checkpoints.newest(ABSTRACT)  # type: ignore[misc]
         assert equal(state, state_of(20)), f"{name} {how}"
 
@@ -126,7 +127,10 @@ def test_all_damaged_is_refused_not_started_over(saved: Path, tmp_path: Path) ->
     with Checkpoints(run) as checkpoints, pytest.raises(RunError, match="damaged"):
         checkpoints.params(20)
     for _ in range(2):  # and not the second time either
-        with Checkpoints(run) as checkpoints, pytest.raises(RunError, match="Every checkpoint"):
+        with (
+            Checkpoints(run, Retention(2, every=10)) as checkpoints,
+            pytest.raises(RunError, match="Every checkpoint"),
+        ):
             checkpoints.newest(ABSTRACT)
 
 
@@ -143,6 +147,7 @@ def test_parameters_can_be_read_where_other_devices_are(tmp_path: Path) -> None:
     """Saved from four devices, read on one."""
     program = """
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -176,20 +181,30 @@ def test_unfinished_checkpoint_does_not_exist(saved: Path, tmp_path: Path) -> No
         assert checkpoints.steps == [20, 30]
 
 
-def test_a_checkpoint_that_cannot_be_written_names_the_last_good_one(saved: Path, tmp_path: Path, monkeypatch) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(saved, run)
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", place], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root can mount a small disk")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
 
-    def full(folder: Path) -> None:
-        raise OSError(28, "No space left on device")
 
-    with Checkpoints(run, Retention(2, every=10)) as checkpoints:
-        monkeypatch.setattr("t2t_jax.training.checkpoints.seal", full)
-        checkpoints.save(40, state_of(40), EarlyStopping())
-        with pytest.raises(
-            RunError, match=r"step 40 could not be written \(.*No space left.*last whole one is step 30"
-        ):
+def test_a_full_disk_is_a_sentence_and_the_last_checkpoint_stays(small_disk: Path) -> None:
+    bulky = state_of(40)._replace(optimizer=jax.random.normal(jax.random.key(0), (1 << 19,)))
+    with Checkpoints(small_disk, Retention(2, every=10)) as checkpoints:
+        checkpoints.save(30, state_of(30), EarlyStopping(0.5, 1))
+        told = r"step 40 could not be written \(the disk is full\); the last whole one is step 30"
+        with pytest.raises(RunError, match=told):  # noqa: PT012
+            checkpoints.save(40, bulky, EarlyStopping())  # either may notice
             checkpoints.wait()
+    with Checkpoints(small_disk, Retention(2, every=10)) as checkpoints:
+        state, stopping = checkpoints.newest(ABSTRACT)  # type: ignore[misc]
+    assert equal(state, state_of(30))
+    assert stopping == EarlyStopping(0.5, 1)
 
 
 def test_early_stopping_counts_validations_without_a_better_loss() -> None:
