@@ -7,6 +7,7 @@ import dataclasses
 import io
 import itertools
 import os
+import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -17,8 +18,9 @@ from typing import Annotated, Any, Literal, TypeVar
 import tyro
 
 from t2t_jax import config
-from t2t_jax.errors import NonFiniteLoss, UserError, suggestion
+from t2t_jax.errors import NonFiniteLoss, UserError, exit_status, suggestion
 from t2t_jax.experiment_file import load_experiment
+from t2t_jax.launcher import Slurm, job_folder, submit
 from t2t_jax.parallel.processes import Processes
 
 DONE, FAILED, USER_ERROR, STOPPED = 0, 1, 2, 75
@@ -43,6 +45,9 @@ class Train:
     process: ThisProcess = field(default_factory=Processes)
     beam: Beam = None
     alpha: Alpha = None
+    launcher: Literal["local", "slurm"] = "local"
+    """Where to run: here, or as a Slurm job that this command submits."""
+    slurm: Slurm = field(default_factory=Slurm)
 
 
 @dataclass(frozen=True)
@@ -114,12 +119,9 @@ def main(arguments: Sequence[str]) -> int:
             stream.reconfigure(errors="replace")  # a terminal that can't show a character is no reason to fail
     try:
         return _dispatch(list(arguments))
-    except UserError as error:
+    except (UserError, NonFiniteLoss) as error:
         print(f"error: {error}", file=sys.stderr)
-        return USER_ERROR
-    except NonFiniteLoss as error:
-        print(f"error: {error}", file=sys.stderr)
-        return FAILED
+        return exit_status(error)
     except KeyboardInterrupt:
         return FAILED
     except BrokenPipeError:  # whoever read our output has seen enough; nothing may try to flush the rest
@@ -143,11 +145,35 @@ def _dispatch(arguments: list[str]) -> int:
     if len(targets) > 1 and verb.target != "RUN…":
         raise UserError(f"`{name}` takes one target, not {', '.join(map(repr, targets))}.")
     options = _parse(name, verb, targets, rest)
+    if getattr(options, "launcher", "local") == "slurm":
+        return _submit(arguments, options)
 
     from t2t_jax import commands  # brings JAX in, which --help and mistakes need not wait for
 
     run: Callable[..., int] = getattr(commands, name)
     return run([Path(target) for target in targets], options)
+
+
+def _submit(arguments: list[str], options: Train) -> int:
+    """Queue this same command line, to run where the job is, and say how to follow it."""
+    run = options.workdir or Path("runs") / options.settings.name
+    _refuse_another_trajectory(run, options.settings)
+    folder = job_folder(run, options.slurm)
+    job = submit([*arguments, "--launcher", "local"], run.resolve().name, folder, options.slurm)
+    print(f"job:     {job.job}")
+    print(f"log:     {job.errors}")
+    print(f"output:  {job.output}")
+    print(f"watch:   squeue --jobs={job.job}; tail -F {shlex.quote(str(job.errors))}")
+    print(f"cancel:  scancel {job.job}")
+    return DONE
+
+
+def _refuse_another_trajectory(run: Path, experiment: config.Experiment) -> None:
+    """What the job would be refused for when its turn comes, as far as a look at the run directory shows it."""
+    from t2t_jax import run_directory
+
+    if run_directory.finished_steps(run):
+        run_directory.refuse_differences(run, run_directory.load_config(run), experiment)
 
 
 def _leading_words(arguments: Sequence[str]) -> list[str]:
@@ -168,13 +194,14 @@ def _parse(name: str, verb: Verb, targets: Sequence[str], arguments: list[str]) 
         defaults["settings"] = load_experiment(targets[0]) if targets else config.Experiment()
     if "decoding" in fields:
         defaults["decoding"] = _run_config(Path(targets[0])).decoding if targets else config.Decoding()
+    default = options(**defaults)
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
             parsed, unknown = tyro.cli(
                 options,
                 args=arguments,
-                default=options(**defaults),
+                default=default,
                 prog=f"launch.py {name} {verb.target}",
                 description=_help_of(options),
                 return_unknown_args=True,
@@ -184,7 +211,7 @@ def _parse(name: str, verb: Verb, targets: Sequence[str], arguments: list[str]) 
             raise
         raise UserError(f"{_sentence(complaint.getvalue())} `launch.py {name} --help` explains the options.") from None
     if unknown:
-        near = suggestion(unknown[0].split("=")[0].replace("_", "-"), _flags(options, defaults))
+        near = suggestion(unknown[0].split("=")[0].replace("_", "-"), _flags(default))
         raise UserError(f"`{name}` has no option {unknown[0]!r}.{near} `launch.py {name} --help` lists them.")
     return _apply_short_names(parsed)
 
@@ -195,14 +222,18 @@ def _sentence(box: str) -> str:
     return " ".join(itertools.takewhile(lambda line: not line.startswith("─"), inside)).strip().rstrip(".") + "."
 
 
-def _flags(options: type, defaults: dict[str, Any]) -> list[str]:
-    """Every option's name as it is typed."""
-    own = {option.name for option in dataclasses.fields(options)} - defaults.keys()
-    names = [*own - {"process"}, *(option.name for option in dataclasses.fields(Processes) if "process" in own)]
-    if "settings" in defaults:
-        names += config.flatten(defaults["settings"])
-    if "decoding" in defaults:
-        names += [f"decoding.{option.name}" for option in dataclasses.fields(config.Decoding)]
+def _flags(default: Any) -> list[str]:
+    """The name of every option of a verb as it is typed, from the verb's options with their defaults."""
+    names: list[str] = []
+    for option in dataclasses.fields(default):
+        value = getattr(default, option.name)
+        if isinstance(value, config.Experiment):
+            names += config.flatten(value)
+        elif dataclasses.is_dataclass(value):
+            prefix = "" if isinstance(value, Processes) else f"{option.name}."
+            names += [prefix + inner.name for inner in dataclasses.fields(value)]
+        else:
+            names.append(option.name)
     return [f"--{name.replace('_', '-')}" for name in names]
 
 
