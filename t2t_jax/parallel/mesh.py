@@ -55,7 +55,7 @@ def tracing(mesh: Mesh) -> Iterator[None]:
 
     By default accelerators round the inputs of float32 products to fewer bits. Who wants that speed asks for bfloat16.
     """
-    with mesh, nn.logical_axis_rules(RULES), jax.default_matmul_precision("highest"):
+    with jax.set_mesh(mesh), nn.logical_axis_rules(RULES), jax.default_matmul_precision("highest"):
         yield
 
 
