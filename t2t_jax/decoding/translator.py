@@ -57,6 +57,7 @@ class Translator:
         tokenizer: Tokenizer,
         decoding: config.Decoding,
         channel: Channel | None = None,
+        devices: Sequence[jax.Device] | None = None,
         most_positions: int | None = None,
         steps: Sequence[int] = (),
     ):
@@ -65,14 +66,15 @@ class Translator:
         Args:
           transformer, params, tokenizer: the model; its parameters as NumPy or JAX arrays.
           decoding: settings of the search.
-          channel: to the other processes, if several share the lines; each searches on its own devices.
+          channel: to the other processes, if several share the lines.
+          devices: of this process, which divide the rows of a batch among them; all of them by default.
           most_positions: length that the model was trained for, if it can't read or write beyond it.
           steps: training steps whose average `params` is, for reports.
         """
         self.steps = list(steps)
         self.transformer, self.tokenizer, self.decoding = transformer, tokenizer, decoding
         self.channel = channel or Channel.alone()
-        self.mesh = meshes.make_mesh(config.Mesh(), jax.local_devices())
+        self.mesh = meshes.make_mesh(config.Mesh(), devices or jax.local_devices())
         self._rows_on_mesh = meshes.Rows(self.mesh)
         self.params = jax.device_put(params, meshes.on_every_device(self.mesh))
         self._most_positions = most_positions
@@ -81,7 +83,13 @@ class Translator:
         self._searches: dict[tuple[int, int], jax.stages.Compiled] = {}
 
     @classmethod
-    def load(cls, run: Path, decoding: config.Decoding | None = None, channel: Channel | None = None) -> Translator:
+    def load(
+        cls,
+        run: Path,
+        decoding: config.Decoding | None = None,
+        channel: Channel | None = None,
+        devices: Sequence[jax.Device] | None = None,
+    ) -> Translator:
         """The translator of a run directory, with its averaged parameters.
 
         Raises:
@@ -93,7 +101,9 @@ class Translator:
         transformer = model.build(experiment.model, tokenizer.size, experiment.training.compute_dtype)
         # Sinusoids go on for ever; rows of a learned table beyond the longest training sentence are noise.
         trained_length = experiment.data.max_length if experiment.model.positions == "learned" else None
-        return cls(transformer, params, tokenizer, decoding or experiment.decoding, channel, trained_length, steps)
+        return cls(
+            transformer, params, tokenizer, decoding or experiment.decoding, channel, devices, trained_length, steps
+        )
 
     @property
     def longest_source(self) -> int:
@@ -220,8 +230,13 @@ class Translator:
         rows, sharding = self._filled_rows(length), meshes.batch_sharding(self.mesh)
         source = jax.ShapeDtypeStruct((rows, length), np.int32, sharding=sharding)
         limits = jax.ShapeDtypeStruct((rows,), np.int32, sharding=sharding)
-        with meshes.tracing(self.mesh):
-            return jax.jit(search).lower(self.params, source, limits).compile()
+        # Each device searches for its own rows: nothing of one row depends on another, not even when it is done.
+        whole, divided = meshes.on_every_device(self.mesh).spec, sharding.spec
+        alone = jax.shard_map(
+            search, mesh=self.mesh, in_specs=(whole, divided, divided), out_specs=divided, check_vma=False
+        )
+        with jax.default_matmul_precision("highest"):
+            return jax.jit(alone).lower(self.params, source, limits).compile()
 
     def _read(self, hypotheses: Hypotheses, row: int, source_cut: bool) -> list[Translation]:
         found = []

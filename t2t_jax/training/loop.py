@@ -130,12 +130,7 @@ def train(experiment: config.Experiment, run: Path, channel: Channel | None = No
 
             checkpoint = k % interval == 0 or k == training.num_steps
             stop = requests.step is not None and k >= requests.step
-            if stop and not checkpoint:
-                summarise(pending, k, saved)
-                saved.save(k, train_state, stopping)  # as if nothing had happened: no validation, no average has it
-                saved.wait()
-                return stopped(requests, k)
-            if not checkpoint and k % training.log_every:
+            if not (checkpoint or stop or k % training.log_every == 0):
                 continue
             entry = summarise(pending, k, saved)
             seconds, pending = time.perf_counter() - clock, []
@@ -152,9 +147,10 @@ def train(experiment: config.Experiment, run: Path, channel: Channel | None = No
                 refuse_non_finite(held.plain, f"The validation after step {k:,}", saved)
                 if k % interval == 0:  # a run that ends in between may be made longer later
                     stopping = stopping.after(held.plain)
-                saved.save(k, train_state, stopping)
                 entry |= {"validation_loss": held.plain, "validation_perplexity": held.perplexity}
                 status += f"  validation perplexity {held.perplexity:.2f}"
+            if checkpoint or stop:  # one of a stop alone goes when the next comes, and no average has it
+                saved.save(k, train_state, stopping)
             if writer is not None:
                 writer.write(entry)
             if checkpoint or not bar.live.console.is_terminal:

@@ -24,8 +24,9 @@ class Group:
         *arguments: object,
         program: Sequence[str] = ("launch.py",),
         each: Mapping[int, Sequence[object]] | None = None,
+        virtual_devices: int = 1,
     ):
-        """Start them with the same `arguments`, and those that `each` adds for single ones."""
+        """Start them with the same `arguments`, those that `each` adds for single ones, and so many devices each."""
         self._folder = tempfile.TemporaryDirectory()
         with socket.create_server(("", 0)) as server:
             coordinator = f"127.0.0.1:{server.getsockname()[1]}"
@@ -35,6 +36,7 @@ class Group:
                 "T2T_JAX_COORDINATOR": coordinator,
                 "T2T_JAX_NUM_PROCESSES": str(count),
                 "T2T_JAX_PROCESS_ID": str(number),
+                "XLA_FLAGS": f"--xla_force_host_platform_device_count={virtual_devices}",
             }
             words = [*program, *arguments, *(each or {}).get(number, [])]
             with self._file(number, "out").open("wb") as out, self._file(number, "log").open("wb") as log:
