@@ -30,11 +30,11 @@ class Processes:
     """This process among several. Slurm's environment or T2T_JAX_COORDINATOR, …_NUM_PROCESSES, …_PROCESS_ID also do."""
 
     coordinator: str | None = None
-    """HOST:PORT of process 0, the same for all."""
+    """Of a run of several processes: HOST:PORT of process 0, the same for all. Slurm's environment says it too."""
     num_processes: int | None = None
-    """How many there are."""
+    """How many processes there are."""
     process_id: int | None = None
-    """Which of them this is, from 0."""
+    """Which of them this one is, from 0."""
 
 
 @dataclass(frozen=True)
