@@ -4,8 +4,8 @@
 
 Two processes train a small model on the embedded text, with a checkpoint every few steps. At a random moment, also
 while a checkpoint is being written, one of them is killed by SIGKILL; the other has to end by itself, and both are
-started again, until the kills are used up and the run may end. Its final parameters must be those of the
-undisturbed run, bit for bit. Exit status 0 if they are.
+started again, until the kills are used up and the run may end. (While they start, and may not have met yet, all are
+killed at once.) Its final parameters must be those of the undisturbed run, bit for bit. Exit status 0 if they are.
 """
 
 from __future__ import annotations
@@ -67,20 +67,22 @@ def arguments(text: Path, run: Path) -> list[object]:
     return ["train", "experiments/quickstart.py", "--workdir", run, *options]
 
 
-def moment(run: Path, chance: random.Random) -> tuple[str, Callable[[Group], bool]]:
-    """When to kill next, in words, and whether that moment has come."""
+def moment(run: Path, chance: random.Random) -> tuple[str, str, Callable[[Group], bool]]:
+    """When to kill next: its kind, in words, and whether that moment has come."""
     kind = chance.choice(["start", "step", "checkpoint", "checkpoint"])
     done = finished_steps(run)[-1] if finished_steps(run) else 0
     if kind == "start":
         deadline = time.monotonic() + chance.uniform(0.5, 8)
-        return "while it starts", lambda group: time.monotonic() > deadline
+        return kind, "while they start", lambda group: time.monotonic() > deadline
     if kind == "step":
         step = done + chance.randint(1, INTERVAL)
-        return f"at step {step}", lambda group: f"\nstep {step}/" in group.log(0)
+        return kind, f"at step {step}", lambda group: f"\nstep {step}/" in group.log(0)
     folder = run / "checkpoints"
     known = {path.name for path in folder.glob("*")}
-    return "while it writes a checkpoint", lambda group: any(
-        path.name not in known and not (path / "sha256.json").exists() for path in folder.glob("*")
+    return (
+        kind,
+        "while a checkpoint is written",
+        lambda group: any(path.name not in known and not (path / "sha256.json").exists() for path in folder.glob("*")),
     )
 
 
@@ -93,22 +95,24 @@ def chaos(kills: int, count: int, chance: random.Random, place: Path) -> bool:
         assert group.wait() == [0] * count, group.log(0)
     used = 0
     while used < kills:
-        victim, (words, come) = chance.randrange(count), moment(run, chance)
+        kind, words, come = moment(run, chance)
+        victims = range(count) if kind == "start" else [chance.randrange(count)]
         with Group(count, *arguments(text, run)) as group:
             while not come(group) and all(process.poll() is None for process in group.processes):
                 time.sleep(0.001)
             time.sleep(chance.random() * 0.05)
-            group.processes[victim].send_signal(signal.SIGKILL)
+            for victim in victims:
+                group.processes[victim].send_signal(signal.SIGKILL)
             started = time.monotonic()
             statuses = group.wait(60)  # TimeoutExpired is what a hang looks like
-            if statuses[victim] == -signal.SIGKILL:
-                used += 1
-            else:
-                words += ", too late"
             took = time.monotonic() - started
-            others = {status for number, status in enumerate(statuses) if number != victim}
-            print(f"kill {used}: process {victim} {words}; newest checkpoint {finished_steps(run)[-1:]}, {took:.1f} s")
-            assert statuses[victim] != -signal.SIGKILL or others <= {0, 1}, group.log(0) + group.log(1)
+            killed = any(statuses[victim] == -signal.SIGKILL for victim in victims)
+            used += killed
+            who = "all" if kind == "start" else f"process {victims[0]}"
+            end = f"all had ended {took:.1f} s later" if killed else "too late"
+            print(f"kill {used}: {who} {words}; {end}; newest checkpoint: {finished_steps(run)[-1:] or 'none'}")
+            others = {status for number, status in enumerate(statuses) if number not in victims}
+            assert not killed or others <= {0, 1}, group.log(0) + group.log(1)
         if finished_steps(run)[-1:] == [STEPS] and used < kills:  # it has come to its end: begin again elsewhere
             verify(whole, run)
             run = place / f"run{used}"
