@@ -22,6 +22,7 @@ VARIABLES = {
     "process_id": "T2T_JAX_PROCESS_ID",
 }
 PATIENCE = 300  # seconds to wait for processes that start later
+GRACE = 3  # seconds in which the channel notices whatever a collective or a barrier can fail for
 FROZEN = 45  # seconds until JAX gives up a process that lives but does not move
 
 
@@ -119,8 +120,7 @@ def connected(given: Processes) -> Iterator[Channel]:
         yield channel
         channel.exchange()
     except BaseException as error:
-        if not getattr(error, "__module__", "").startswith("t2t_jax"):
-            time.sleep(3)  # it may only follow from another process's end, of which the channel will tell
+        time.sleep(GRACE)  # it may only follow from another process's end, of which the channel is about to tell
         status = exit_status(error)
         channel.fail(_reason(error), status)
         atexit.register(_leave, status)  # JAX would wait at its exit for processes that are not going to come
