@@ -75,16 +75,44 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Translate:
-    """Translate lines: standard input to standard output, one line out for every line in."""
+    """Translate lines: standard input to standard output, one line out for every line in. Several runs vote."""
 
     decoding: DecodingSettings
     input: Path | None = None
     """File to read instead of standard input."""
     output: Path | None = None
     """File to write instead of standard output; appears when it is complete."""
+    n_best: int = 1
+    """Translations of each line, best first, as so many lines."""
+    scores: bool = False
+    """Put the score before each translation, and whether it came to its end or was cut: score, end|cut, text."""
+    alignments: bool = False
+    """Put behind each translation which source piece each of its pieces looked at most: 0-0 1-2 …, source first."""
+    prefix: Path | None = None
+    """File of as many lines as the input: what each translation must begin with."""
+    sample: bool = False
+    """Draw translations at random instead of searching for the best."""
+    temperature: float = 1.0
+    """With --sample: below 1 closer to the likeliest, above 1 wilder."""
+    top_k: int | None = None
+    """With --sample: draw each token among the likeliest so many."""
+    top_p: float | None = None
+    """With --sample: draw each token among the likeliest that together have this probability."""
+    seed: int = 0
+    """With --sample: decides the draws; a line's do not depend on its neighbours, and equal lines draw alike."""
     process: ThisProcess = field(default_factory=Processes)
     beam: Beam = None
     alpha: Alpha = None
+
+
+@dataclass(frozen=True)
+class Score:
+    """Force a run to given translations: the log-probability of each target line, given its source line."""
+
+    source: Path | None = None
+    """File of source lines."""
+    target: Path | None = None
+    """File of as many target lines."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +132,8 @@ VERBS = {
     "train": Verb("EXPERIMENT", Train),
     "prepare": Verb("EXPERIMENT", Prepare),
     "evaluate": Verb("RUN", Evaluate),
-    "translate": Verb("RUN", Translate),
+    "translate": Verb("RUN…", Translate),
+    "score": Verb("RUN…", Score),
     "report": Verb("RUN…", Report),
 }
 

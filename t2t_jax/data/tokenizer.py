@@ -21,7 +21,7 @@ SENTENCEPIECE_FILE, WHITESPACE_FILE = "tokenizer.model", "tokenizer.vocabulary"
 
 
 class Tokenizer(Protocol):
-    """A reversible map between a line of text and token ids without end of sentence."""
+    """A reversible map between a line of text and token ids without end of sentence; equal if it maps alike."""
 
     @property
     def size(self) -> int:
@@ -59,6 +59,9 @@ class SentencePieceTokenizer:
         self._model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SentencePieceTokenizer) and self._model == other._model
+
     @property
     def size(self) -> int:
         return int(self._processor.get_piece_size())
@@ -87,6 +90,9 @@ class WhitespaceTokenizer:
     def __init__(self, entries: Sequence[str]):
         self._entries = list(entries)
         self._ids = {entry: i for i, entry in enumerate(entries) if i >= len(SPECIAL_SYMBOLS)}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, WhitespaceTokenizer) and self._entries == other._entries
 
     @property
     def size(self) -> int:

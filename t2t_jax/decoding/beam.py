@@ -61,6 +61,7 @@ def beam_search(
     penalty: str = "gnmt",
     n_best: int = 1,
     early_stopping: bool = True,
+    prefix: jax.Array | None = None,
 ) -> Hypotheses:
     """Search every row at once.
 
@@ -73,6 +74,7 @@ def beam_search(
       alpha, penalty: see `length_penalty`.
       n_best: N <= W, hypotheses returned a row.
       early_stopping: stop a row once no open hypothesis can still reach its best N.
+      prefix: [B, T] int32 that every hypothesis of a row begins with, padded with 0; it counts in the score.
 
     Returns:
       The best N of each row. Finished ones come first; a row with fewer is filled up with ones that were cut, whose
@@ -88,7 +90,7 @@ def beam_search(
         index = state.position
         before = jnp.take(state.alive_tokens, jnp.maximum(index - 1, 0), axis=2)
         logits, cache = step(jnp.where(index == 0, BOS_ID, before), index, state.cache)
-        values, tokens = jax.lax.top_k(_never(logits, PAD_ID, BOS_ID), min(width, logits.shape[-1]))
+        values, tokens = jax.lax.top_k(choosable(logits, prefix, index), min(width, logits.shape[-1]))
         scores = state.alive_scores[..., None] + values - jax.nn.logsumexp(logits, axis=-1, keepdims=True)
         kept = scores.shape[2]
         scores, places = jax.lax.top_k(scores.reshape(rows, -1), min(width, beam * kept))
@@ -157,8 +159,11 @@ def _gather(leaf: jax.Array, beams: jax.Array) -> jax.Array:
     return jax.vmap(lambda row, order: row[order])(leaf, beams)
 
 
-def _never(logits: jax.Array, *tokens: int) -> jax.Array:
-    """Logits with `tokens` made impossible to choose."""
-    for token in tokens:
-        logits = logits.at[..., token].set(NEVER)
-    return logits
+def choosable(logits: jax.Array, prefix: jax.Array | None, index: jax.Array) -> jax.Array:
+    """Logits [B, W, Z] of position `index`, with what may not be chosen there made impossible."""
+    tokens = jnp.arange(logits.shape[-1])
+    allowed = (tokens != PAD_ID) & (tokens != BOS_ID)
+    if prefix is not None:
+        wanted = jnp.take(prefix, index, axis=1)[:, None, None]
+        allowed &= (wanted == PAD_ID) | (tokens == wanted)
+    return jnp.where(allowed, logits, NEVER)

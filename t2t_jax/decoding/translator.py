@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-import itertools
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,8 @@ from t2t_jax.data import tokenizer as tokenizers
 from t2t_jax.data.store import Ragged
 from t2t_jax.data.tokenizer import Tokenizer
 from t2t_jax.decoding.beam import Hypotheses, beam_search
-from t2t_jax.errors import ConfigError
+from t2t_jax.decoding.sampling import Sampling, sample
+from t2t_jax.errors import ConfigError, DataError, RunError
 from t2t_jax.model import Transformer
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.channel import Channel
@@ -47,13 +48,19 @@ class Translation(NamedTuple):
 EMPTY = Translation("", 0.0, (), False, False)
 
 
+class Member(NamedTuple):
+    """A model that takes part in a decision; there is one, or an ensemble."""
+
+    transformer: Transformer
+    params: Params
+
+
 class Translator:
     """A trained model with its tokenizer; `translate` is all that most people need of it."""
 
     def __init__(
         self,
-        transformer: Transformer,
-        params: Params,
+        members: Sequence[Member],
         tokenizer: Tokenizer,
         decoding: config.Decoding,
         channel: Channel | None = None,
@@ -64,58 +71,98 @@ class Translator:
         """Prepare to translate.
 
         Args:
-          transformer, params, tokenizer: the model; its parameters as NumPy or JAX arrays.
+          members: the model, or several over one vocabulary whose probabilities are averaged.
+          tokenizer: theirs.
           decoding: settings of the search.
           channel: to the other processes, if several share the lines.
           devices: of this process, which divide the rows of a batch among them; all of them by default.
           most_positions: length that the model was trained for, if it can't read or write beyond it.
-          steps: training steps whose average `params` is, for reports.
+          steps: training steps whose average the (first) model's parameters are, for reports.
         """
         self.steps = list(steps)
-        self.transformer, self.tokenizer, self.decoding = transformer, tokenizer, decoding
+        self.tokenizer, self.decoding = tokenizer, decoding
         self.channel = channel or Channel.alone()
         self.mesh = meshes.make_mesh(config.Mesh(), devices or jax.local_devices())
         self._rows_on_mesh = meshes.Rows(self.mesh)
-        self.params = jax.device_put(params, meshes.on_every_device(self.mesh))
+        whole = meshes.on_every_device(self.mesh)
+        self.members = [Member(transformer, jax.device_put(params, whole)) for transformer, params in members]
         self._most_positions = most_positions
         longest = min(decoding.max_source_length, most_positions or decoding.max_source_length)
         self._lengths = sorted({*(length for length in SOURCE_LENGTHS if length < longest), longest})
-        self._searches: dict[tuple[int, int], jax.stages.Compiled] = {}
+        self._searches: dict[Any, jax.stages.Compiled] = {}
 
     @classmethod
     def load(
         cls,
-        run: Path,
+        runs: Path | Sequence[Path],
         decoding: config.Decoding | None = None,
         channel: Channel | None = None,
         devices: Sequence[jax.Device] | None = None,
     ) -> Translator:
-        """The translator of a run directory, with its averaged parameters.
+        """The translator of a run directory, or of several as an ensemble, with their averaged parameters.
+
+        Settings of the search are those of the first run by default.
 
         Raises:
-          RunError: not a run directory, or one without a checkpoint.
+          RunError: not a run directory, one without a checkpoint, or runs with different vocabularies.
         """
-        experiment = run_directory.load_config(run)
-        tokenizer = tokenizers.load(run)
-        params, steps = checkpoints.load_averaged(run, experiment.training.average_last)
-        transformer = model.build(experiment.model, tokenizer.size, experiment.training.compute_dtype)
-        # Sinusoids go on for ever; rows of a learned table beyond the longest training sentence are noise.
-        trained_length = experiment.data.max_length if experiment.model.positions == "learned" else None
-        return cls(
-            transformer, params, tokenizer, decoding or experiment.decoding, channel, devices, trained_length, steps
-        )
+        runs = [runs] if isinstance(runs, Path) else list(runs)
+        members, positions, averages = [], [], []
+        for run in runs:
+            experiment = run_directory.load_config(run)
+            tokenizer = tokenizers.load(run)
+            if tokenizer != tokenizers.load(runs[0]):
+                raise RunError(
+                    f"{str(runs[0])!r} and {str(run)!r} have different vocabularies; no ensemble can be made."
+                )
+            params, steps = checkpoints.load_averaged(run, experiment.training.average_last)
+            transformer = model.build(experiment.model, tokenizer.size, experiment.training.compute_dtype)
+            members.append(Member(transformer, params))
+            averages.append(steps)
+            # Sinusoids go on for ever; rows of a learned table beyond the longest training sentence are noise.
+            if experiment.model.positions == "learned":
+                positions.append(experiment.data.max_length)
+        decoding = decoding or run_directory.load_config(runs[0]).decoding
+        tokenizer = tokenizers.load(runs[0])
+        return cls(members, tokenizer, decoding, channel, devices, min(positions, default=None), averages[0])
+
+    @property
+    def transformer(self) -> Transformer:
+        """The (first) model."""
+        return self.members[0].transformer
+
+    @property
+    def params(self) -> Params:
+        """Its parameters."""
+        return self.members[0].params
 
     @property
     def longest_source(self) -> int:
         """Most source tokens that are read, end of sentence included."""
         return self._lengths[-1]
 
-    def translate(self, lines: Sequence[str], n_best: int = 1) -> list[list[Translation]]:
+    def translate(
+        self,
+        lines: Sequence[str],
+        n_best: int = 1,
+        prefixes: Sequence[str] | None = None,
+        sampling: Sampling | None = None,
+    ) -> list[list[Translation]]:
         """The `n_best` translations of each line, best first; a blank line's is empty.
 
         The result for a line depends on that line alone. Sources longer than `longest_source` tokens are cut to it.
+
+        Args:
+          lines: one sentence each.
+          n_best: translations wanted of each.
+          prefixes: what the translation of each line must begin with; "" leaves it free.
+          sampling: draw `n_best` translations of each line instead of searching.
+
+        Raises:
+          ConfigError: more translations a line than the beam has hypotheses.
+          DataError: a prefix is longer than the translation may be.
         """
-        return self.collect(len(lines), n_best, self.translate_share(lines, n_best))
+        return self.collect(len(lines), n_best, self.translate_share(lines, n_best, prefixes, sampling))
 
     def collect(
         self, lines: int, n_best: int, share: Iterable[tuple[int, list[Translation]]]
@@ -127,29 +174,34 @@ class Translator:
                 answers[place] = [Translation(text, score, tuple(ids), *cut) for text, score, ids, *cut in hypotheses]
         return answers
 
-    def translate_share(self, lines: Sequence[str], n_best: int = 1) -> Iterator[tuple[int, list[Translation]]]:
+    def translate_share(
+        self,
+        lines: Sequence[str],
+        n_best: int = 1,
+        prefixes: Sequence[str] | None = None,
+        sampling: Sampling | None = None,
+    ) -> Iterator[tuple[int, list[Translation]]]:
         """(index of the line, its translations) of this process's share as they come, the longest lines first.
 
         All processes are given the same lines. Blank ones are left out. Batches are dealt out in turn, so that a line
-        is translated among the same others however many processes there are.
-
-        Raises:
-          ConfigError: more translations a line than the beam has hypotheses.
+        is translated among the same others however many processes there are. Arguments as for `translate`.
         """
-        if n_best > self.decoding.beam_size:
+        if n_best > self.decoding.beam_size and sampling is None:
             raise ConfigError(f"decoding: beam_size={self.decoding.beam_size} cannot give the {n_best} best.")
         encoded = self.tokenizer.encode(lines)
+        begun = self.tokenizer.encode(prefixes) if prefixes is not None else None
         waiting: dict[int, list[int]] = collections.defaultdict(list)
         for place in sorted(range(len(lines)), key=lambda i: -len(encoded[i])):
             if lines[place].strip() and encoded[place]:
-                waiting[self._padded_length(encoded[place])].append(place)
+                waiting[self.padded_length(encoded[place])].append(place)
         parts = [
             (length, places[start : start + self._rows(length)])
             for length, places in waiting.items()
             for start in range(0, len(places), self._rows(length))
         ]
         for length, part in parts[self.channel.number :: self.channel.count]:
-            found = self._search([encoded[i] for i in part], length, n_best)
+            prefix = [begun[i] for i in part] if begun is not None else None
+            found = self._search([encoded[i] for i in part], length, n_best, prefix, sampling)
             yield from zip(part, found, strict=True)
 
     def attention(self, source: str, ids: Sequence[int]) -> np.ndarray:
@@ -165,7 +217,8 @@ class Translator:
         last = f"decoder_{self.transformer.config.num_layers - 1}"
         return np.asarray(kept["intermediates"][last]["cross_attention"]["weights"][0][0])
 
-    def _padded_length(self, ids: Sequence[int]) -> int:
+    def padded_length(self, ids: Sequence[int]) -> int:
+        """The positions that a sentence of these tokens is padded to, end of sentence included."""
         return next((length for length in self._lengths if len(ids) < length), self.longest_source)
 
     def _rows(self, length: int) -> int:
@@ -175,68 +228,108 @@ class Translator:
     def _filled_rows(self, length: int) -> int:
         return meshes.padded_rows(self._rows(length), meshes.row_parts(self.mesh))
 
-    def _search(self, encoded: Sequence[Sequence[int]], length: int, n_best: int) -> list[list[Translation]]:
+    def _search(
+        self,
+        encoded: Sequence[Sequence[int]],
+        length: int,
+        n_best: int,
+        begun: Sequence[Sequence[int]] | None,
+        sampling: Sampling | None,
+    ) -> list[list[Translation]]:
         """Translate sentences that share a padded length."""
-        rows = self._filled_rows(length)
+        rows, most = self._filled_rows(length), self._target_length(length) - 1
         read = [np.asarray(ids[: length - 1], np.int32) for ids in encoded]
         sentences = Ragged(np.concatenate(read), np.asarray([len(ids) for ids in read], np.int32))
-        source = sentences.padded(np.arange(len(encoded)), rows, length, EOS_ID)
+        inputs = {"source": sentences.padded(np.arange(len(encoded)), rows, length, EOS_ID)}
         limits = np.zeros(rows, np.int32)  # the rows that only fill the batch stay at 0 and are done at once
-        limits[: len(encoded)] = np.minimum(
-            sentences.lengths + self.decoding.extra_length, self._target_length(length) - 1
-        )
-        on_device = (self._rows_on_mesh.place(a, rows) for a in (source, limits))
-        hypotheses = jax.device_get(self._compiled(length, n_best)(self.params, *on_device))
+        limits[: len(encoded)] = np.minimum(sentences.lengths + self.decoding.extra_length, most)
+        if begun is not None:
+            inputs["prefix"] = np.zeros((rows, most + 1), np.int32)
+            for row, ids in enumerate(begun):
+                if len(ids) > most:
+                    raise DataError(
+                        f"The prefix {self.tokenizer.decode(ids)[:60]!r}… is longer than the {most} tokens that the "
+                        "translation of its line may have (--decoding.extra-length)."
+                    )
+                inputs["prefix"][row, : len(ids)] = ids
+                limits[row] = min(most, max(limits[row], len(ids) + self.decoding.extra_length))
+        inputs["limits"] = limits
+        if sampling is not None:
+            digests = [zlib.crc32(ids.tobytes()) for ids in read]
+            inputs["lines"] = np.asarray([*digests, *[0] * (rows - len(read))], np.uint32)
+        on_device = {name: self._rows_on_mesh.place(array, rows) for name, array in inputs.items()}
+        params = [member.params for member in self.members]
+        hypotheses = jax.device_get(self._compiled(length, n_best, on_device, sampling)(params, on_device))
         return [self._read(hypotheses, row, len(ids) >= length) for row, ids in enumerate(encoded)]
 
     def _target_length(self, source_length: int) -> int:
         length = source_length + self.decoding.extra_length
         return min(length, self._most_positions or length)
 
-    def _compiled(self, length: int, n_best: int) -> jax.stages.Compiled:
-        if (length, n_best) not in self._searches:
-            self._searches[length, n_best] = self._compile(length, n_best)
-        return self._searches[length, n_best]
+    def _compiled(
+        self, length: int, n_best: int, inputs: dict[str, jax.Array], sampling: Sampling | None
+    ) -> jax.stages.Compiled:
+        key = length, n_best, "prefix" in inputs, sampling
+        if key not in self._searches:
+            self._searches[key] = self._compile(length, n_best, inputs, sampling)
+        return self._searches[key]
 
-    def _compile(self, length: int, n_best: int) -> jax.stages.Compiled:
-        settings, transformer = self.decoding, self.transformer
-        target_length = self._target_length(length)
+    def _compile(
+        self, length: int, n_best: int, inputs: dict[str, jax.Array], sampling: Sampling | None
+    ) -> jax.stages.Compiled:
+        settings, target_length = self.decoding, self._target_length(length)
+        width = settings.beam_size if sampling is None else n_best
+        transformers = [member.transformer for member in self.members]
 
-        def search(params: Params, source: jax.Array, limits: jax.Array) -> Hypotheses:
-            real = source != PAD_ID
-            variables = {"params": params}
-            memory = transformer.apply(variables, source, deterministic=True, method="encode")
-            beam = settings.beam_size
-            start: Any = transformer.apply(variables, memory, real, beam, target_length, method="start_cache")
+        def search(params: Sequence[Params], inputs: dict[str, jax.Array]) -> Hypotheses:
+            source, limits, prefix = inputs["source"], inputs["limits"], inputs.get("prefix")
+            variables = [{"params": tree} for tree in params]
+            starts: list[Any] = []
+            for transformer, own in zip(transformers, variables, strict=True):
+                memory = transformer.apply(own, source, deterministic=True, method="encode")
+                real = source != PAD_ID
+                starts.append(transformer.apply(own, memory, real, width, target_length, method="start_cache"))
 
-            def step(tokens: jax.Array, index: jax.Array, layers: Any) -> tuple[jax.Array, Any]:
-                cache = start._replace(layers=layers)
-                result: Any = transformer.apply(variables, tokens, index, cache, method="decode_step")
-                logits, cache = result
-                return logits, cache.layers
+            def step(tokens: jax.Array, index: jax.Array, caches: Any) -> tuple[jax.Array, Any]:
+                logits, grown = [], []
+                for transformer, own, start, layers in zip(transformers, variables, starts, caches, strict=True):
+                    cache = start._replace(layers=layers)
+                    result: Any = transformer.apply(own, tokens, index, cache, method="decode_step")
+                    logits.append(result[0])
+                    grown.append(result[1].layers)
+                return mean_of(logits), grown
 
+            caches = [start.layers for start in starts]
+            if sampling is not None:
+                keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(sampling.seed), inputs["lines"])
+                return sample(
+                    step,
+                    caches,
+                    limits,
+                    keys,
+                    count=n_best,
+                    length=target_length,
+                    settings=sampling,
+                    prefix=prefix,
+                )
             return beam_search(
                 step,
-                start.layers,
+                caches,
                 limits,
-                beam=beam,
+                beam=width,
                 length=target_length,
                 alpha=settings.alpha,
                 penalty=settings.length_penalty,
                 n_best=n_best,
                 early_stopping=settings.early_stopping,
+                prefix=prefix,
             )
 
-        rows, sharding = self._filled_rows(length), meshes.batch_sharding(self.mesh)
-        source = jax.ShapeDtypeStruct((rows, length), np.int32, sharding=sharding)
-        limits = jax.ShapeDtypeStruct((rows,), np.int32, sharding=sharding)
         # Each device searches for its own rows: nothing of one row depends on another, not even when it is done.
-        whole, divided = meshes.on_every_device(self.mesh).spec, sharding.spec
-        alone = jax.shard_map(
-            search, mesh=self.mesh, in_specs=(whole, divided, divided), out_specs=divided, check_vma=False
-        )
+        whole, divided = meshes.on_every_device(self.mesh).spec, meshes.batch_sharding(self.mesh).spec
+        alone = jax.shard_map(search, mesh=self.mesh, in_specs=(whole, divided), out_specs=divided, check_vma=False)
         with jax.default_matmul_precision("highest"):
-            return jax.jit(alone).lower(self.params, source, limits).compile()
+            return jax.jit(alone).lower([member.params for member in self.members], inputs).compile()
 
     def _read(self, hypotheses: Hypotheses, row: int, source_cut: bool) -> list[Translation]:
         found = []
@@ -246,11 +339,8 @@ class Translator:
         return found
 
 
-def translate_stream(translator: Translator, lines: Iterator[str], chunk: int = 2048) -> Iterator[Translation]:
-    """The best translation of each line of an endless stream, in order, a chunk at a time.
-
-    Of several processes, which all call this, process 0 has the lines.
-    """
-    channel = translator.channel
-    while buffer := channel.exchange(list(itertools.islice(lines, chunk)) if channel.first else None)[0]:
-        yield from (best for best, *_ in translator.translate(buffer))
+def mean_of(logits: Sequence[jax.Array]) -> jax.Array:
+    """Logits of the mean of the members' probabilities; those of a single one as they are."""
+    if len(logits) == 1:
+        return logits[0]
+    return jax.nn.logsumexp(jnp.stack([jax.nn.log_softmax(one) for one in logits]), axis=0) - jnp.log(len(logits))

@@ -17,7 +17,7 @@ PENALTIES = {"gnmt": lambda n, alpha: ((5 + n) / 6) ** alpha, "length": lambda n
 
 
 @functools.partial(jax.jit, static_argnames=("beam", "n_best", "penalty", "early_stopping"))
-def search(tables, limits, alpha, *, beam, n_best, penalty="gnmt", early_stopping=True):
+def search(tables, limits, alpha, *, beam, n_best, penalty="gnmt", early_stopping=True, prefix=None):
     """Over logits [B, T, Z, Z, Z] by position, last token but one and last token.
 
     The cache is the last token but one, so it must follow its hypothesis.
@@ -27,7 +27,7 @@ def search(tables, limits, alpha, *, beam, n_best, penalty="gnmt", early_stoppin
         return tables[jnp.arange(len(tables))[:, None], index, before, tokens], tokens
 
     start = jnp.full((len(tables), beam), PAD_ID)
-    options = {"penalty": penalty, "n_best": n_best, "early_stopping": early_stopping}
+    options = {"penalty": penalty, "n_best": n_best, "early_stopping": early_stopping, "prefix": prefix}
     return beam_search(step, start, limits, beam=beam, length=LENGTH, alpha=alpha, **options)
 
 
@@ -64,8 +64,8 @@ def log_probabilities(table, words):
     return logits - np.log(np.exp(logits).sum())
 
 
-def best_of_all(table, limit, divisor, n_best):
-    """The best of every sequence of up to `limit` words and an end."""
+def best_of_all(table, limit, divisor, n_best, prefix=()):
+    """The best of every sequence of up to `limit` words and an end that begins with `prefix`."""
     complete = []
 
     def grow(words, score):
@@ -76,6 +76,7 @@ def best_of_all(table, limit, divisor, n_best):
                 grow((*words, word), score + log_p[word])
 
     grow((), 0.0)
+    complete = [hypothesis for hypothesis in complete if hypothesis[0][: len(prefix)] == prefix]
     return sorted(complete, key=lambda hypothesis: -hypothesis[1])[:n_best]
 
 
@@ -199,3 +200,17 @@ def test_what_ends_at_the_limit_is_not_returned_again_as_cut():
     table[0, 1, :, 4, EOS_ID] = table[0, 1, :, 5, 5] = 0.0  # after a 4 comes the end, after a 5 never
     (found,) = rows_of(search(table, np.array([1]), 0.0, beam=2, n_best=2))
     assert [(words, cut) for words, _, cut in found] == [((4,), False), ((5,), True)]
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_the_best_that_begins_with_a_prefix_is_found(alpha: float) -> None:
+    """With a beam that holds everything, against all sequences that begin so; an empty prefix leaves a row free."""
+    prefixes = [(), (4,), (5, UNK_ID), (4, 4, 5)]
+    tables, limits = random_tables(len(prefixes), seed=3), [3] * len(prefixes)
+    padded = jnp.asarray([[*prefix, *[PAD_ID] * (LENGTH - len(prefix))] for prefix in prefixes], jnp.int32)
+    found = search(tables, jnp.asarray(limits), alpha, beam=40, n_best=1, prefix=padded)
+    expected = [
+        best_of_all(table, limit, lambda n: PENALTIES["gnmt"](n, alpha), 1, prefix)
+        for table, limit, prefix in zip(tables, limits, prefixes, strict=True)
+    ]
+    assert_same(found, expected)

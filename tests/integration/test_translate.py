@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import t2t_jax
 from t2t_jax.config import Decoding
+from t2t_jax.decoding.scorer import Scorer
 from t2t_jax.decoding.translator import Translator
 
 HOSTILE = [
@@ -131,3 +133,62 @@ def test_a_run_directory_cannot_run_code(trained: Path) -> None:
         if path.is_file():
             assert path.suffix not in {".py", ".pkl", ".pickle"}, path
             assert path.read_bytes()[:2] not in {b"\x80\x03", b"\x80\x04", b"\x80\x05"}, path
+
+
+def test_an_ensemble_of_one_model_twice_is_that_model(trained: Path) -> None:
+    lines = ["I'm not going to go.", "Tom also saw it."]
+    decoding = Decoding(beam_size=2, extra_length=4)
+    alone, twice = t2t_jax.load(trained, decoding=decoding), t2t_jax.load(trained, trained, decoding=decoding)
+    for one, other in zip(alone.translate(lines, 2), twice.translate(lines, 2), strict=True):
+        assert [(best.text, best.cut) for best in one] == [(best.text, best.cut) for best in other]
+        assert [best.score for best in other] == pytest.approx([best.score for best in one], abs=1e-5)
+
+
+def test_forced_decoding_finds_what_the_search_says(trained: Path) -> None:
+    translator = Translator.load(trained, Decoding(beam_size=2, alpha=0.0, extra_length=4))
+    sources = ["I'm not going to go.", "", "Tom also saw it.", "a " * 300, "Tom"]
+    found = [best for best, *_ in translator.translate(sources)]
+    scored = Scorer(translator).score(sources, [best.text for best in found])
+    again = Scorer(translator).score(sources[::-1], [best.text for best in found][::-1])[::-1]
+    assert again == scored, "neighbours change nothing"
+    for best, score in zip(found, scored, strict=True):
+        if best.ids and not best.cut and translator.tokenizer.encode([best.text])[0] == list(best.ids):
+            assert score.log_probability == pytest.approx(best.score, abs=1e-4)
+            assert score.tokens == len(best.ids) + 1
+
+
+def test_columns_prefixes_and_samples(launch, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("Tom also saw it.\n\nWhere are you?\n")
+    (tmp_path / "prefix").write_text("Tom\n\nWo\n")
+    given = ["translate", trained, "--input", tmp_path / "in", "--scores", "--alignments"]
+    done = launch(*given, "--prefix", tmp_path / "prefix", "--n-best", 2)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("\t") for line in done.stdout.split("\n")[:-1]]
+    assert len(rows) == 6
+    assert all(len(row) == 4 and row[1] in {"end", "cut"} for row in rows)
+    assert [row[2][: len(begin)] for row, begin in zip(rows, ("Tom", "Tom", "", "", "Wo", "Wo"), strict=True)] == [
+        "Tom", "Tom", "", "", "Wo", "Wo",
+    ]  # fmt: skip
+    draws = [launch(*given, "--sample", "--n-best", 3, "--seed", seed).stdout for seed in (1, 1, 2)]
+    assert draws[0] == draws[1] != draws[2]
+    short = launch(*given, "--prefix", tmp_path / "in", stdin="")
+    assert short.returncode == 0, "a file as its own prefix has as many lines"
+    (tmp_path / "prefix").write_text("Tom\n")
+    uneven = launch(*given, "--prefix", tmp_path / "prefix")
+    assert uneven.returncode == 2
+    assert "The --prefix ends before line 2" in uneven.stderr
+
+
+def test_score_prints_a_line_for_a_line(launch, trained: Path, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("Tom also saw it.\n\nTom\n")
+    target.write_text("Tom sah es auch.\n\u2028\n\n", encoding="utf-8")
+    done = launch("score", trained, "--source", source, "--target", target)
+    assert done.returncode == 0, done.stderr
+    values = [float(line) for line in done.stdout.split("\n")[:-1]]
+    assert len(values) == 3
+    assert all(value < 0 for value in values)
+    target.write_text("one\n")
+    refused = launch("score", trained, "--source", source, "--target", target)
+    assert refused.returncode == 2
+    assert "has 3 lines" in refused.stderr and "1; each target line" in refused.stderr
