@@ -1,7 +1,7 @@
 """Text as the paper's BLEU counts it: punctuation normalised, tokenised by Moses' rules, compounds split at hyphens.
 
-The printed scores came from a chain of Perl scripts that ended in multi-bleu; this is that chain without Perl. sacremoses
-does the rules of Moses. On newstest2014 it gives what Moses' own scripts give, token for token.
+The printed scores came from a chain of Perl scripts that ended in multi-bleu; this is that chain without Perl. The
+tokenizer is sacremoses's, which on newstest2014 gives what Moses' own gives, token for token.
 """
 
 from __future__ import annotations
