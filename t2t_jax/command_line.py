@@ -146,7 +146,7 @@ VERBS = {
     "bleu": Verb("", Bleu),
     "compare": Verb("SYSTEM SYSTEM", Compare),
 }
-COUNTED = ("no target", "a target", "two targets")
+COUNTED = ("no target", "one target", "two targets")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -182,7 +182,9 @@ def _dispatch(arguments: list[str]) -> int:
     wants_help = bool({"-h", "--help"} & set(rest))
     wanted = len(verb.target.split())
     if len(targets) < wanted and not wants_help:
-        raise UserError(f"`{name}` needs {COUNTED[wanted]}: python launch.py {name} {verb.target}.")
+        raise UserError(
+            f"`{name}` needs {'a target' if wanted == 1 else COUNTED[wanted]}: python launch.py {name} {verb.target}."
+        )
     if len(targets) > wanted and not verb.target.endswith("…"):
         raise UserError(f"`{name}` takes {COUNTED[wanted]}, not {', '.join(map(repr, targets))}.")
     options = _parse(name, verb, targets, rest)

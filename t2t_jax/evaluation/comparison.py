@@ -109,7 +109,7 @@ def compare(
 ) -> Comparison:
     """Test two systems' translations of the same lines.
 
-    The samples are drawn from a fixed seed, so the answer is always the same. A line takes about 0.1 MB of memory meanwhile.
+    The seed is fixed, so the answer is always the same. A line takes about 0.1 MB of memory meanwhile.
 
     Raises:
       DataError: the three have different numbers of lines, or none.
