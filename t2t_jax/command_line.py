@@ -109,9 +109,9 @@ class Translate:
 class Score:
     """Force a run to given translations: the log-probability of each target line, given its source line."""
 
-    source: Path | None = None
+    source: Path = tyro.MISSING
     """File of source lines."""
-    target: Path | None = None
+    target: Path = tyro.MISSING
     """File of as many target lines."""
 
 
@@ -121,10 +121,47 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Bleu:
+    """BLEU of a file of translations, by the protocols for plain text or by one."""
+
+    hypothesis: Path = tyro.MISSING
+    """Translations, one a line; plain or gzipped, as is the reference."""
+    reference: Path = tyro.MISSING
+    """References; line n is that of the translations' line n."""
+    protocol: Literal["all", "13a", "intl", "paper", "none"] = "all"
+    """sacreBLEU's 13a or intl, the paper's own, or none for tokenised text; all is the first three."""
+    join_subwords: bool = False
+    """Take subword-nmt's '@@ ' marks out of both first."""
+    target_language: str = "de"
+    """Code of the language of both, for the paper's protocol."""
+    straight_quotes: bool = True
+    """The paper's protocol: „ counts as an ordinary quote, as in the reference behind the paper's scores."""
+    json: bool = False
+    """Print one JSON object instead of the table."""
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Which of two systems (runs or files of translations) has the higher BLEU, and whether by chance."""
+
+    reference: Path | None = None
+    """References; by default those of a run."""
+    split: Literal["validation", "test"] = "test"
+    """Split whose translations a run stands for."""
+    protocol: Literal["own", "13a", "intl", "paper", "none"] = "own"
+    """sacreBLEU's 13a or intl, the paper's, or none for tokenised text; own is what the run reports, 13a for files."""
+    target_language: str | None = None
+    """Code of the language translated to, for the paper's protocol; a run's own by default, de for files."""
+    json: bool = False
+    """Print one JSON object instead of the table."""
+
+
+@dataclass(frozen=True)
 class Verb:
     """A sub-command: what its target is, what it takes, what runs it (a function of `t2t_jax.commands`)."""
 
-    target: Literal["EXPERIMENT", "RUN", "RUN…"]
+    target: Literal["EXPERIMENT", "RUN", "RUN…", "SYSTEM SYSTEM", ""]
+    """One word for each target; `…` after the last allows more of them."""
     options: type
 
 
@@ -135,7 +172,10 @@ VERBS = {
     "translate": Verb("RUN…", Translate),
     "score": Verb("RUN…", Score),
     "report": Verb("RUN…", Report),
+    "bleu": Verb("", Bleu),
+    "compare": Verb("SYSTEM SYSTEM", Compare),
 }
+COUNTED = ("no target", "one target", "two targets")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -169,10 +209,13 @@ def _dispatch(arguments: list[str]) -> int:
     targets = _leading_words(rest)
     rest = rest[len(targets) :]
     wants_help = bool({"-h", "--help"} & set(rest))
-    if not targets and not wants_help:
-        raise UserError(f"`{name}` needs a target: python launch.py {name} {verb.target}.")
-    if len(targets) > 1 and verb.target != "RUN…":
-        raise UserError(f"`{name}` takes one target, not {', '.join(map(repr, targets))}.")
+    wanted = len(verb.target.split())
+    if len(targets) < wanted and not wants_help:
+        raise UserError(
+            f"`{name}` needs {'a target' if wanted == 1 else COUNTED[wanted]}: python launch.py {name} {verb.target}."
+        )
+    if len(targets) > wanted and not verb.target.endswith("…"):
+        raise UserError(f"`{name}` takes {COUNTED[wanted]}, not {', '.join(map(repr, targets))}.")
     options = _parse(name, verb, targets, rest)
     if getattr(options, "launcher", "local") == "slurm":
         return _submit(arguments, options)
@@ -224,6 +267,9 @@ def _parse(name: str, verb: Verb, targets: Sequence[str], arguments: list[str]) 
     if "decoding" in fields:
         defaults["decoding"] = _run_config(Path(targets[0])).decoding if targets else config.Decoding()
     default = options(**defaults)
+    needed = [f"--{option.name}" for option in dataclasses.fields(options) if option.default is tyro.MISSING]
+    if missing := [flag for flag in needed if not {flag, "-h", "--help"} & {word.split("=")[0] for word in arguments}]:
+        raise UserError(f"`{name}` needs {' and '.join(missing)}; `launch.py {name} --help` explains them.")
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
@@ -231,7 +277,7 @@ def _parse(name: str, verb: Verb, targets: Sequence[str], arguments: list[str]) 
                 options,
                 args=arguments,
                 default=default,
-                prog=f"launch.py {name} {verb.target}",
+                prog=f"launch.py {name} {verb.target}".rstrip(),
                 description=_help_of(options),
                 return_unknown_args=True,
             )
@@ -293,8 +339,8 @@ def _help_of(options: type) -> str:
 
 
 def _overview() -> str:
-    width = max(map(len, VERBS))
-    lines = [f"  {name:<{width}}  {verb.target:<10}  {_help_of(verb.options)}" for name, verb in VERBS.items()]
+    width, wide = max(map(len, VERBS)), max(len(verb.target) for verb in VERBS.values())
+    lines = [f"  {name:<{width}}  {verb.target:<{wide}}  {_help_of(verb.options)}" for name, verb in VERBS.items()]
     return "\n".join(
         [
             "python launch.py VERB TARGET [--field.sub value …]",

@@ -22,8 +22,12 @@ from t2t_jax.decoding.scorer import Scorer
 from t2t_jax.decoding.stream import in_chunks
 from t2t_jax.decoding.translator import Translation, Translator
 from t2t_jax.errors import UserError
+from t2t_jax.evaluation.bleu import PROTOCOLS, Protocol
+from t2t_jax.evaluation.bleu import bleu as score_bleu
+from t2t_jax.evaluation.comparison import compare as compare_systems
 from t2t_jax.evaluation.evaluate import SplitResult, evaluate_split, write_report
 from t2t_jax.evaluation.report_page import write_page
+from t2t_jax.evaluation.scored_text import read_contest, read_pair
 from t2t_jax.parallel.channel import Channel
 from t2t_jax.parallel.memory import keep_freed_memory
 from t2t_jax.parallel.processes import connected
@@ -121,8 +125,6 @@ def translate(targets: Sequence[Path], options: command_line.Translate) -> int:
 
 def score(targets: Sequence[Path], options: command_line.Score) -> int:
     """Print the log-probability of each target line."""
-    if options.source is None or options.target is None:
-        raise UserError("`score` needs two files: --source and --target.")
     files = options.source, options.target
     counts = [sum(1 for _ in read_lines(file)) for file in files]
     if counts[0] != counts[1]:
@@ -152,6 +154,34 @@ def report(targets: Sequence[Path], options: command_line.Report) -> int:
         run_directory.load_config(run)  # before a lock is put into what is no run
         with locked(run):
             print(write_page(run))
+    return DONE
+
+
+def bleu(targets: Sequence[Path], options: command_line.Bleu) -> int:
+    """Score two files."""
+    texts = read_pair(options.hypothesis, options.reference, options.join_subwords)
+    scores = {
+        name: score_bleu(*texts, Protocol(name, options.target_language, options.straight_quotes))
+        for name in (PROTOCOLS if options.protocol == "all" else (options.protocol,))
+    }
+    if options.json:
+        found = {name: {"bleu": round(s.value, 2), "signature": s.signature} for name, s in scores.items()}
+        print(json.dumps({"lines": len(texts[0]), "scores": found}, indent=2))
+    else:
+        for name, score in scores.items():
+            print(f"BLEU {name:<5}  {score.value:6.2f}   {score.signature}")
+    return DONE
+
+
+def compare(targets: Sequence[Path], options: command_line.Compare) -> int:
+    """Test whether two systems differ."""
+    contest = read_contest(targets, options.split, options.reference)
+    experiment = contest.experiment or config.Experiment()
+    name = experiment.evaluation.protocol if options.protocol == "own" else options.protocol
+    protocol = Protocol(name, options.target_language or experiment.data.target_language)
+    first, second = map(str, targets)
+    result = compare_systems((first, second), contest.first, contest.second, contest.references, protocol)
+    print(json.dumps(result.as_json(), indent=2) if options.json else result.as_text())
     return DONE
 
 

@@ -277,8 +277,8 @@ class Evaluation:
 
     splits: tuple[Literal["validation", "test"], ...] = ("test",)
     """Splits to translate."""
-    protocol: Literal["13a", "intl", "none"] = "13a"
-    """sacreBLEU's tokenisation: 13a for plain text, intl, or none for text that is tokenised already."""
+    protocol: Literal["13a", "intl", "paper", "none"] = "13a"
+    """BLEU that is headlined: sacreBLEU's 13a or intl, the paper's own, or none for text that is tokenised already."""
 
     def __post_init__(self) -> None:
         _check_types(self)

@@ -81,6 +81,21 @@ def evaluation_text(run: Path, split: Split) -> tuple[list[str], list[str]]:
     return source, target
 
 
+def translations(run: Path, split: Split) -> Path:
+    """The file with a run's translations of a split.
+
+    Raises:
+      RunError: not a run, or it has not been evaluated.
+    """
+    load_config(run)
+    path = run / TEXTS / f"{split}.hypothesis"
+    if not path.is_file():
+        raise RunError(
+            f"{str(run)!r} has no translations of the {split} split; `evaluate` makes those of its evaluation.splits."
+        )
+    return path
+
+
 def finished_steps(run: Path) -> list[int]:
     """Steps that have a finished checkpoint, ascending."""
     folders = (run / CHECKPOINTS).glob("*")

@@ -14,7 +14,7 @@ import jax
 from t2t_jax import config, progress, run_directory
 from t2t_jax.data.sources import Split
 from t2t_jax.decoding.translator import Translation, Translator
-from t2t_jax.evaluation.bleu import Score, bleu, chrf
+from t2t_jax.evaluation.bleu import PROTOCOLS, Protocol, Score, bleu, chrf
 from t2t_jax.files import write_atomically
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.precompile import background_compiler
@@ -22,7 +22,6 @@ from t2t_jax.training import metrics
 from t2t_jax.training.state import count_parameters
 from t2t_jax.training.validation import HeldOut, HeldOutLoss
 
-PROTOCOLS = ("13a", "intl")
 ATTENTION = "attention.json"
 PICTURES = 2
 
@@ -78,7 +77,8 @@ def evaluate_split(run: Path, experiment: config.Experiment, translator: Transla
     hypotheses = [translation.text for translation in translations]
     references = [translator.tokenizer.plain(line) for line in references]
     protocols = dict.fromkeys((experiment.evaluation.protocol, *PROTOCOLS))
-    scores = {name: bleu(hypotheses, references, name) for name in protocols}
+    language = experiment.data.target_language
+    scores = {name: bleu(hypotheses, references, Protocol(name, language)) for name in protocols}
     return SplitResult(split, loss, scores, chrf(hypotheses, references), sources, references, translations)
 
 

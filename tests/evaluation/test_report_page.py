@@ -17,6 +17,7 @@ from t2t_jax.evaluation.report_page import render, write_page
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"
 INTL_SIGNATURE = SIGNATURE.replace("13a", "intl")
+PAPER_SIGNATURE = SIGNATURE.replace("tok:13a|smooth:exp", "quotes:straight|tok:moses-de|compounds:split|smooth:none")
 LINES = 30
 
 
@@ -63,8 +64,8 @@ def write_run(run: Path) -> Path:
     for name in ("source", "target", "hypothesis"):
         write_lines(run, name, [f"{name} sentence {i}" for i in range(LINES)])
     scores = {
-        "bleu": {"13a": 23.45, "intl": 24.56},
-        "signatures": {"13a": SIGNATURE, "intl": INTL_SIGNATURE},
+        "bleu": {"13a": 23.45, "intl": 24.56, "paper": 25.67},
+        "signatures": {"13a": SIGNATURE, "intl": INTL_SIGNATURE, "paper": PAPER_SIGNATURE},
         "chrf": 45.67,
         "chrf_signature": "nrefs:1|nc:6",
         "loss": 2.5,
@@ -133,7 +134,17 @@ def test_headline_and_scores(run: Path) -> None:
         "0123456789ab",
         "jax 9.8.7",
     ]
-    for expected in [*headline, *details, "24.56", INTL_SIGNATURE, "1.950", "9,876"]:
+    for expected in [
+        *headline,
+        *details,
+        "24.56",
+        INTL_SIGNATURE,
+        "BLEU paper",
+        "25.67",
+        PAPER_SIGNATURE,
+        "1.950",
+        "9,876",
+    ]:
         assert expected in text
     assert "not evaluated yet" not in text
 

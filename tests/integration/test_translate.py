@@ -83,6 +83,7 @@ def test_evaluate_repeats_what_training_reported(launch, trained: Path, tmp_path
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["test"]["bleu"]["13a"] == before["bleu"]
+    assert list(result["test"]["bleu"]) == ["13a", "intl", "paper"]
     assert result["test"]["perplexity"] == before["perplexity"]
     assert json.loads((run / "report.json").read_text()) == before
     other = launch("evaluate", run, "--split", "validation", "--beam", 1)
