@@ -19,6 +19,8 @@ from t2t_jax.errors import UserError
 from t2t_jax.evaluation.evaluate import SplitResult, evaluate_split, write_report
 from t2t_jax.evaluation.report_page import write_page
 from t2t_jax.parallel.memory import keep_freed_memory
+from t2t_jax.planning import plan as planning
+from t2t_jax.planning import shapes, table, topologies
 from t2t_jax.progress import say
 from t2t_jax.run_lock import locked
 from t2t_jax.training import loop
@@ -57,6 +59,29 @@ def prepare(targets: Sequence[Path], options: command_line.Prepare) -> int:
     for shape, count in zip(plan.shapes, plan.batches_per_shape, strict=True):
         print(f"  {shape!s:>16}  {count:,}")
     print(f"padding efficiency: {100 * plan.padding_efficiency(*corpus.lengths):.1f}%")
+    return DONE
+
+
+def plan(targets: Sequence[Path], options: command_line.Plan) -> int:
+    """Compile the step for accelerators and print what it costs there; the experiment's own mesh has to fit."""
+    experiment = options.settings
+    topology = topologies.parse(options.topology)
+    run = options.workdir or Path("runs") / experiment.name
+    workload = shapes.workload(experiment.data, experiment.training.seed, run)
+    planner = planning.Planner(experiment, topology, workload)
+    if options.compare:
+        plans = planner.compare()
+        result = table.several_meshes(experiment, topology, workload, plans)
+        steps = {name: (mesh, [step]) for name, (mesh, step) in plans.items()}
+        mesh = None
+    else:
+        mesh, titled = planner.own_mesh()
+        result = table.one_mesh(experiment, topology, workload, titled)
+        steps = {"own": (mesh, list(titled.values()))}
+    if options.json:
+        print(json.dumps(table.as_json(experiment, topology, workload, steps), indent=2))
+    else:
+        print(f"{table.header(experiment, topology, workload, mesh)}\n\n{result}")
     return DONE
 
 
