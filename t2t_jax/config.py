@@ -229,7 +229,7 @@ class Mesh:
     data: int = -1
     """Rows of a batch are divided over this axis."""
     fsdp: int = 1
-    """Rows too, and the d_model dimension of every parameter."""
+    """Rows too, and the d_model dimension of every matrix, which is gathered before use."""
     tensor: int = 1
     """Heads, feed-forward units and vocabulary."""
 

@@ -46,27 +46,27 @@ class MultiHeadAttention(nn.Module):
         split = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform", in_axis=0, out_axis=(1, 2))
         join = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform", in_axis=(0, 1), out_axis=2)
         d_model, heads = self.d_model, self.num_heads
-        self.query = parameter(self, "query", split, ("embed", "heads", "kv"), (d_model, heads, self.d_k))
-        self.key = parameter(self, "key", split, ("embed", "heads", "kv"), (d_model, heads, self.d_k))
-        self.value = parameter(self, "value", split, ("embed", "heads", "kv"), (d_model, heads, self.d_v))
-        self.output = parameter(self, "output", join, ("heads", "kv", "embed"), (heads, self.d_v, d_model))
+        self.query = parameter(self, "query", split, ("embed", "heads", "kv"), (d_model, heads, self.d_k), self.dtype)
+        self.key = parameter(self, "key", split, ("embed", "heads", "kv"), (d_model, heads, self.d_k), self.dtype)
+        self.value = parameter(self, "value", split, ("embed", "heads", "kv"), (d_model, heads, self.d_v), self.dtype)
+        self.output = parameter(self, "output", join, ("heads", "kv", "embed"), (heads, self.d_v, d_model), self.dtype)
         self.weight_dropout = nn.Dropout(self.dropout)
 
     def keys_values(self, memory: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Project what is attended to: [B, S, D] to keys [B, S, H, K] and values [B, S, H, V]."""
         memory = memory.astype(self.dtype)
         return (
-            jnp.einsum("bsd,dhk->bshk", memory, self.key.astype(self.dtype)),
-            jnp.einsum("bsd,dhv->bshv", memory, self.value.astype(self.dtype)),
+            jnp.einsum("bsd,dhk->bshk", memory, self.key),
+            jnp.einsum("bsd,dhv->bshv", memory, self.value),
         )
 
     def __call__(
         self, x: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array, *, deterministic: bool
     ) -> jax.Array:
         """Attend from x [B, Q, D] over keys [B, S, H, K] and values [B, S, H, V]; returns [B, Q, D]."""
-        queries = jnp.einsum("bqd,dhk->bqhk", x.astype(self.dtype), self.query.astype(self.dtype))
+        queries = jnp.einsum("bqd,dhk->bqhk", x.astype(self.dtype), self.query)
         weights = scaled_dot_product_attention(queries, keys, mask)
         self.sow("intermediates", "weights", weights)
         weights = self.weight_dropout(weights.astype(self.dtype), deterministic=deterministic)
         heads = jnp.einsum("bhqs,bshv->bqhv", weights, values)
-        return jnp.einsum("bqhv,hvd->bqd", heads, self.output.astype(self.dtype))
+        return jnp.einsum("bqhv,hvd->bqd", heads, self.output)

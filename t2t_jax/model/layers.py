@@ -24,11 +24,10 @@ class FeedForward(nn.Module):
     def __call__(self, x: jax.Array, *, deterministic: bool) -> jax.Array:
         d_model, d_ff = self.config.d_model, self.config.d_ff
         xavier, zeros = nn.initializers.xavier_uniform(), nn.initializers.zeros
-        w1 = parameter(self, "w1", xavier, ("embed", "mlp"), (d_model, d_ff))
-        b1 = parameter(self, "b1", zeros, ("mlp",), (d_ff,))
-        w2 = parameter(self, "w2", xavier, ("mlp", "embed"), (d_ff, d_model))
-        b2 = parameter(self, "b2", zeros, ("embed",), (d_model,))
-        w1, b1, w2, b2 = (p.astype(self.dtype) for p in (w1, b1, w2, b2))
+        w1 = parameter(self, "w1", xavier, ("embed", "mlp"), (d_model, d_ff), self.dtype)
+        b1 = parameter(self, "b1", zeros, ("mlp",), (d_ff,), self.dtype)
+        w2 = parameter(self, "w2", xavier, ("mlp", "embed"), (d_ff, d_model), self.dtype)
+        b2 = parameter(self, "b2", zeros, (None,), (d_model,), self.dtype)
         inner = nn.relu(x.astype(self.dtype) @ w1 + b1)
         inner = nn.Dropout(self.config.relu_dropout)(inner, deterministic=deterministic)
         return inner @ w2 + b2
@@ -41,14 +40,7 @@ class LayerNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        wrap = nn.with_logical_partitioning
-        norm = nn.LayerNorm(
-            epsilon=1e-6,
-            dtype=jnp.float32,
-            scale_init=wrap(nn.initializers.ones, ("embed",)),
-            bias_init=wrap(nn.initializers.zeros, ("embed",)),
-            name="norm",
-        )
+        norm = nn.LayerNorm(epsilon=1e-6, dtype=jnp.float32, name="norm")
         return norm(x.astype(jnp.float32)).astype(self.dtype)
 
 

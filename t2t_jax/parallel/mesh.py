@@ -18,7 +18,7 @@ from t2t_jax.errors import ConfigError
 AXES = ("data", "fsdp", "tensor")
 
 # Logical axis -> mesh axes. Parameters use embed, heads, kv, mlp and vocabulary; activations batch, length, activation
-# and vocabulary.
+# and vocabulary. "embed" divides a parameter where it is kept, not where it is used (model/parameters.py).
 RULES = (
     ("batch", ("data", "fsdp")),
     ("vocabulary", "tensor"),
@@ -29,6 +29,14 @@ RULES = (
     ("length", None),
     ("activation", None),
 )
+
+# What decides the size of a parameter's dimension, in the words of the config.
+FIELDS = {
+    "embed": "d_model={}",
+    "heads": "num_heads={}",
+    "mlp": "d_ff={}",
+    "vocabulary": "vocabulary_multiple's padded vocabulary of {}",
+}
 
 
 def make_mesh(sizes: config.Mesh, devices: Sequence[jax.Device] | None = None) -> Mesh:
@@ -51,11 +59,11 @@ def make_mesh(sizes: config.Mesh, devices: Sequence[jax.Device] | None = None) -
 
 @contextlib.contextmanager
 def tracing(mesh: Mesh) -> Iterator[None]:
-    """For tracing: the model's activation constraints refer to `mesh`, and float32 products are float32 products.
+    """For tracing: the model's sharding constraints refer to `mesh`, and float32 products are float32 products.
 
-    By default accelerators round the inputs of float32 products to fewer bits. Who wants that speed asks for bfloat16.
+    Flax drops constraints without a word under any other way of naming the mesh (`with mesh`, say). By default accelerators round the inputs of float32 products to fewer bits. Who wants that speed asks for bfloat16.
     """
-    with mesh, nn.logical_axis_rules(RULES), jax.default_matmul_precision("highest"):
+    with jax.set_mesh(mesh), nn.logical_axis_rules(RULES), jax.default_matmul_precision("highest"):
         yield
 
 
@@ -68,16 +76,16 @@ def shardings(boxed: Any, mesh: Mesh) -> Any:
     specs = nn.get_partition_spec(boxed)
     tree = nn.logical_to_mesh_sharding(specs, mesh, list(RULES))
 
-    def check(path: Any, leaf: Any, names: PartitionSpec, sharding: NamedSharding) -> None:
+    def check(leaf: Any, names: PartitionSpec, sharding: NamedSharding) -> None:
         for dimension, name, axes in zip(leaf.shape, names, sharding.spec, strict=False):
             parts = math.prod(mesh.shape[a] for a in ([axes] if isinstance(axes, str) else axes or ()))
             if dimension % parts:
                 raise ConfigError(
-                    f"mesh: {axes}={parts} does not divide {name}={dimension} of {jax.tree_util.keystr(path)}; "
+                    f"mesh: {axes}={parts} does not divide model.{FIELDS[name].format(dimension)}; "
                     "choose a size that does."
                 )
 
-    jax.tree_util.tree_map_with_path(check, nn.unbox(boxed), specs, tree)
+    jax.tree.map(check, nn.unbox(boxed), specs, tree)
     return tree
 
 
