@@ -143,10 +143,17 @@ class CompiledText:
     def collectives(self) -> list[Collective]:
         """Every kind of collective, the most bytes first. A group of one device sends nothing and is left out."""
         found: collections.Counter[tuple[str, str, int, tuple[int, ...]]] = collections.Counter()
+        seen = set()
         for times, home, instruction in self._walk(inside_fusions=True):
             kind = instruction.opcode.removesuffix("-start")
             if kind not in COLLECTIVES + RARE_COLLECTIVES:
                 continue
+            # A TPU spreads one collective over the kernels that run meanwhile; in each stands the same channel.
+            channel = re.search(r"channel_id=(\d+)", instruction.attributes)
+            if channel and channel[1] in seen:
+                continue
+            if channel:
+                seen.add(channel[1])
             group = self._group(instruction, kind)
             if len(group) < 2:
                 continue
@@ -262,17 +269,34 @@ class CompiledText:
         elif opcode == "dynamic-update-slice":
             read, written = read[1:], read[1:2]
         elif opcode == "fusion" and (called := instruction.called("calls")):
+            targets = self._targets(called)
+            if "AsyncCollectiveDone" in targets:
+                return 0
+            if "AsyncCollectiveStart" in targets:  # its results are what it reads and what it will have written
+                return sum(array.bytes for array in written if array.main_memory)
             looked_up = self._looked_up(called)
+            # What a kernel only carries on of a collective that runs meanwhile is not its own.
+            own, made = (
+                _own_range(instruction.attributes, "operand"),
+                _own_range(instruction.attributes, "output_tuple"),
+            )
             read = [
                 array
                 for index, arrays in enumerate(operands)
                 for array in ([looked_up[index]] if index in looked_up else arrays)
+                if index in own
             ]
+            written = [array for index, array in enumerate(written) if index in made]
         elif opcode.endswith("-start"):
             written = read
         return sum(array.bytes for array in (*read, *written) if array.main_memory)
 
-    @functools.cache  # noqa: B019  (lives as long as the text it belongs to)
+    def _targets(self, computation: str) -> set[str]:
+        """Custom calls in a fusion."""
+        home = self._computations.get(computation, {})
+        calls = (i.attributes for i in home.values() if i.opcode == "custom-call")
+        return {found[1] for text in calls if (found := re.search(r'custom_call_target="([^"]*)"', text))}
+
     def _looked_up(self, computation: str) -> dict[int, Array]:
         """Parameters of a fusion that only rows are read of, with what is read, by number."""
         home = self._computations.get(computation, {})
@@ -293,6 +317,12 @@ class CompiledText:
                 number = int(instruction.attributes)
                 found[number] = rows if instruction.result[0].main_memory else Array("token", ())
         return found
+
+
+def _own_range(attributes: str, what: str) -> range:
+    """Numbers of the operands or results that are a fusion's own, all unless a TPU's text says otherwise."""
+    start, end = (re.search(rf'"{what}_original_{side}":"(\d+)"', attributes) for side in ("start", "end"))
+    return range(int(start[1]), int(end[1]) + 1) if start and end else range(10**6)
 
 
 def _dot_flops(attributes: str, left: Array, right: Array, result: Array) -> int:

@@ -135,12 +135,12 @@ class Planner:
         mesh = self.mesh(experiment.mesh)
         largest = workload.largest(experiment.model, self.parts(experiment.mesh, experiment.training))
         plans = {}
-        for title, shape in (("most memory", largest), ("commonest", workload.commonest)):
+        for shape in dict.fromkeys((largest, workload.commonest)):
             try:
-                plans[title] = self.step(experiment.mesh, shape)
+                plans[shape] = self.step(experiment.mesh, shape)
             except DoesNotFit as failure:
                 raise self._refusal(shape, failure.needed) from None
-        return mesh, {title: plans[title] for title in ("commonest", "most memory")}
+        return mesh, {"commonest": plans[workload.commonest], "most memory": plans[largest]}
 
     def compare(self) -> dict[str, tuple[Mesh, StepPlan | DoesNotFit]]:
         """The three plain meshes at the commonest shape, by name."""

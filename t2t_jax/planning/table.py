@@ -212,8 +212,6 @@ def _contents(plan: StepPlan) -> list[str]:
         lines.append(f"  no {', no '.join(absent)}")
     lines.append(f"  attention          {plan.attention}")
     lines += [f"  products           {_product(p)}" for p in plan.products]
-    kernels = [f"{name} ({n})" for name, n in plan.custom_calls.items()]
-    lines.append(f"  custom calls       {', '.join(kernels) or 'none'}")
     if None in plan.loops:
         lines.append("  A loop of unknown length is counted as one round.")
     return lines
@@ -228,10 +226,9 @@ def _whole_run(experiment: config.Experiment, topology: Topology, workload: Work
     taken = days(plan, experiment)
     speed = _range(tokens_per_second(plan, workload), " million target tokens/s", 1e-6)
     longest = {"products": "The products take", "memory": "Memory takes", "collectives": "The collectives take"}
-    return (
+    return _wrapped(
         f"{experiment.training.num_steps:,} such steps: {_range(taken, ' days')}, "
-        f"{_range(taken, ' device-hours', 24 * topology.size)}, {speed},\n"
-        "from all three at once to one after another. "
+        f"{_range(taken, ' device-hours', 24 * topology.size)}, {speed}, from all three at once to one after another. "
         f"{longest[plan.roofline.bound]} longest. Nothing was measured: real kernels stay below the peaks."
     )
 

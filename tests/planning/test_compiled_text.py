@@ -67,6 +67,34 @@ def test_asynchronous_pairs_count_once() -> None:
     assert by_kind(text.collectives) == {"all-reduce": (1, 200), "all-gather": (1, 1600)}
 
 
+def test_a_collective_spread_over_kernels_is_one() -> None:
+    gather = "bf16[800]{0} all-gather(%x), channel_id=7, replica_groups=[1,8]<=[8], dimensions={0}"
+    others = "".join(
+        f"""%{name} (x: bf16[100]) -> (bf16[100], bf16[800]) {{
+  %x = bf16[100]{{0}} parameter(0)
+  %g = {gather}
+  ROOT %c = (bf16[100]{{0}}, bf16[800]{{0}}) custom-call(%g), custom_call_target="AsyncCollective{name}"
+}}
+
+"""
+        for name in ("Start", "Step", "Done")
+    )
+    both = "(bf16[100]{0}, bf16[800]{0})"
+    own = '"operand_original_start":"2","operand_original_end":"3","output_tuple_original_start":"0"'
+    text = program(
+        "%p = bf16[100]{0} parameter(0)",
+        "%y = f32[5]{0} parameter(1)",
+        f"%a = {both} fusion(%p), kind=kCustom, calls=%Start",
+        "%b = bf16[800]{0} get-tuple-element(%a), index=1",
+        "%k = (f32[5]{0}, bf16[100]{0}, bf16[800]{0}) fusion(%p, %b, %y), kind=kCustom, calls=%Step, "
+        f'backend_config={{"continuation_config":{{{own},"output_tuple_original_end":"0"}}}}',
+        f"ROOT %d = {both} fusion(%p, %b), kind=kCustom, calls=%Done",
+        others=others,
+    )
+    assert by_kind(text.collectives) == {"all-gather": (1, 1600)}
+    assert text.memory_traffic == (200 + 1600) + (20 + 20)
+
+
 def test_several_arrays_in_one_call_and_what_a_tpu_rounds_on_the_way() -> None:
     text = program(
         "%p = f32[10]{0:T(128)} parameter(0)",
