@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+import jax
+
 from t2t_jax import command_line, config, run_directory
 from t2t_jax.command_line import DONE, STOPPED
 from t2t_jax.data import pipeline, store
@@ -66,6 +68,7 @@ def plan(targets: Sequence[Path], options: command_line.Plan) -> int:
     """Compile the step for accelerators and print what it costs there; the experiment's own mesh has to fit."""
     experiment = options.settings
     topology = topologies.parse(options.topology)
+    jax.config.update("jax_platforms", "cpu")  # planning takes no device, which another program may be using
     run = options.workdir or Path("runs") / experiment.name
     workload = shapes.workload(experiment.data, experiment.training.seed, run)
     planner = planning.Planner(experiment, topology, workload)

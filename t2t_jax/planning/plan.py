@@ -77,6 +77,12 @@ class StepPlan:
         """Share of the rows that only fill up the mesh."""
         return 1 - self.shape.rows / self.rows
 
+    @property
+    def float32_share(self) -> float:
+        """Share of the compiled products' FLOPs that have a float32 operand and so run below the bfloat16 rate."""
+        wide = sum(product.flops for product in self.products if "f32" in (product.left, product.right))
+        return wide / max(1, sum(product.flops for product in self.products))
+
 
 class DoesNotFit(Exception):
     """The step needs `needed` bytes of a device, which are too many; None where the compiler does not say."""
