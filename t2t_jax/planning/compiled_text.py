@@ -143,22 +143,19 @@ class CompiledText:
     def collectives(self) -> list[Collective]:
         """Every kind of collective, the most bytes first. A group of one device sends nothing and is left out."""
         found: collections.Counter[tuple[str, str, int, tuple[int, ...]]] = collections.Counter()
-        seen = set()
-        for times, home, instruction in self._walk(inside_fusions=True):
+        for times, place, instruction in self._walk(inside_fusions=True):
             kind = instruction.opcode.removesuffix("-start")
-            if kind not in COLLECTIVES + RARE_COLLECTIVES:
+            # A TPU spreads a collective over the kernels that run meanwhile; it counts where it starts.
+            if kind not in COLLECTIVES + RARE_COLLECTIVES or self._carries(place):
                 continue
-            # A TPU spreads one collective over the kernels that run meanwhile; in each stands the same channel.
-            channel = re.search(r"channel_id=(\d+)", instruction.attributes)
-            if channel and channel[1] in seen:
-                continue
-            if channel:
-                seen.add(channel[1])
             group = self._group(instruction, kind)
             if len(group) < 2:
                 continue
             # A TPU's all-reduce may round what it is given; its result says what is sent.
+            home = self._computations[place]
             parts = instruction.result if instruction.opcode == "all-reduce" else _operands(instruction, home)
+            if place.startswith("all-reduce-scatter"):  # how a TPU writes a reduce-scatter
+                kind = "reduce-scatter"
             dtypes = {array.dtype for array in parts}
             size = sum(array.bytes for array in parts) * (len(group) if kind == "all-gather" else 1)
             found[kind, dtypes.pop() if len(dtypes) == 1 else "", size, group] += times
@@ -170,7 +167,8 @@ class CompiledText:
         """Matrix products by the types of operands and result, the most frequent first."""
         counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
         flops: collections.Counter[tuple[str, str, str]] = collections.Counter()
-        for times, home, instruction in self._walk(inside_fusions=True):
+        for times, place, instruction in self._walk(inside_fusions=True):
+            home = self._computations[place]
             gemm = instruction.opcode == "custom-call" and re.search(r'target="__cublas\$', instruction.attributes)
             if instruction.opcode not in ("dot", "convolution") and not gemm:
                 continue
@@ -206,8 +204,8 @@ class CompiledText:
         Operands and results of every kernel; of an array that a kernel only looks rows up in, those rows.
         """
         total = 0
-        for times, home, instruction in self._walk(inside_fusions=False):
-            total += times * self._traffic(instruction, home)
+        for times, place, instruction in self._walk(inside_fusions=False):
+            total += times * self._traffic(instruction, self._computations[place])
         return total
 
     @functools.cached_property
@@ -219,13 +217,16 @@ class CompiledText:
     def _calls_like(self, part: str) -> int:
         return sum(n for target, n in self.custom_calls.items() if part in target)
 
-    def _walk(self, *, inside_fusions: bool) -> Iterator[tuple[int, dict[str, Instruction], Instruction]]:
+    def _carries(self, computation: str) -> bool:
+        """Whether a fusion holds a collective only because it goes on or ends there."""
+        return computation.startswith("async_collective_fusion") or "AsyncCollectiveDone" in self._targets(computation)
+
+    def _walk(self, *, inside_fusions: bool) -> Iterator[tuple[int, str, Instruction]]:
         """How often an instruction runs in a step, the computation it stands in, and the instruction."""
 
-        def walk(name: str, times: int) -> Iterator[tuple[int, dict[str, Instruction], Instruction]]:
-            home = self._computations[name]
-            for instruction in home.values():
-                yield times, home, instruction
+        def walk(name: str, times: int) -> Iterator[tuple[int, str, Instruction]]:
+            for instruction in self._computations[name].values():
+                yield times, name, instruction
                 if instruction.opcode == "while":
                     rounds = times * (_rounds(instruction) or 1)
                     inner = [(instruction.called("body"), rounds), (instruction.called("condition"), rounds)]

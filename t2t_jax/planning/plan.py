@@ -35,11 +35,12 @@ class Memory:
 
     arguments: int  # the state and the batch; the new state takes the old one's place
     temporaries: int
+    program: int  # this shape's instructions; 0 where the compiler does not say
 
     @property
     def peak(self) -> int:
         """Bytes in use at once."""
-        return self.arguments + self.temporaries
+        return self.arguments + self.temporaries + self.program
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,9 @@ def compiled_from(executable: jax.stages.Compiled, devices: int, seconds: float)
     if sizes is None or text is None:
         raise RuntimeError("this version of XLA does not say what it compiled")
     written = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
-    memory = Memory(sizes.argument_size_in_bytes, sizes.temp_size_in_bytes + written)
+    memory = Memory(
+        sizes.argument_size_in_bytes, sizes.temp_size_in_bytes + written, sizes.generated_code_size_in_bytes
+    )
     try:
         costs = executable.cost_analysis() or {}
     except (NotImplementedError, jax.errors.JaxRuntimeError):  # XLA has none for GPUs that are not here

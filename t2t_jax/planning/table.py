@@ -46,6 +46,7 @@ def one_mesh(
         (f"memory of a device, GiB (a program may use {chip.memory / GIB:.2f})", []),
         ("  state and batch", [f"{p.memory.arguments / GIB:.2f}" for p in plans]),
         ("  temporaries", [f"{p.memory.temporaries / GIB:.2f}" for p in plans]),
+        (f"  program, one of {_used(workload)}", [_or_dash(p.memory.program or None, GIB, 2) for p in plans]),
         ("  peak", [f"{p.memory.peak / GIB:.2f}" for p in plans]),
         ("TFLOP of a step, forward and backward", []),
         ("  model, all devices", [f"{p.model_flops / 1e12:.2f}" for p in plans]),
@@ -99,6 +100,7 @@ def several_meshes(
         ),
         row("  state and batch", lambda p: f"{p.memory.arguments / GIB:.2f}"),
         row("  temporaries", lambda p: f"{p.memory.temporaries / GIB:.2f}"),
+        row(f"  program, one of {_used(workload)}", lambda p: _or_dash(p.memory.program or None, GIB, 2)),
         row("  peak", lambda p: f"{p.memory.peak / GIB:.2f}"),
         ("collectives of a step, calls / MiB", []),
         *(row(f"  {kind}", lambda p, kind=kind: collective(kind, p)) for kind in kinds),
@@ -234,6 +236,11 @@ def _whole_run(experiment: config.Experiment, topology: Topology, workload: Work
         f"{_range(taken, ' device-hours', 24 * topology.size)}, {speed}, from all three at once to one after another. "
         f"{longest[plan.roofline.bound]} longest. Nothing was measured: real kernels stay below the peaks."
     )
+
+
+def _used(workload: Workload) -> int:
+    """Shapes that some batch has; each is a program of its own."""
+    return sum(count > 0 for count in workload.batches)
 
 
 def _lacking(failure: DoesNotFit) -> str:

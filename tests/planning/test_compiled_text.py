@@ -70,29 +70,47 @@ def test_asynchronous_pairs_count_once() -> None:
 def test_a_collective_spread_over_kernels_is_one() -> None:
     gather = "bf16[800]{0} all-gather(%x), channel_id=7, replica_groups=[1,8]<=[8], dimensions={0}"
     others = "".join(
-        f"""%{name} (x: bf16[100]) -> (bf16[100], bf16[800]) {{
+        f"""%{place} (x: bf16[100]) -> (bf16[100], bf16[800]) {{
   %x = bf16[100]{{0}} parameter(0)
   %g = {gather}
-  ROOT %c = (bf16[100]{{0}}, bf16[800]{{0}}) custom-call(%g), custom_call_target="AsyncCollective{name}"
+  ROOT %c = (bf16[100]{{0}}, bf16[800]{{0}}) custom-call(%g), custom_call_target="AsyncCollective{place.title()}"
 }}
 
 """
-        for name in ("Start", "Step", "Done")
+        for place in ("start", "async_collective_fusion.1", "done")
     )
     both = "(bf16[100]{0}, bf16[800]{0})"
     own = '"operand_original_start":"2","operand_original_end":"3","output_tuple_original_start":"0"'
     text = program(
         "%p = bf16[100]{0} parameter(0)",
         "%y = f32[5]{0} parameter(1)",
-        f"%a = {both} fusion(%p), kind=kCustom, calls=%Start",
+        f"%a = {both} fusion(%p), kind=kCustom, calls=%start",
         "%b = bf16[800]{0} get-tuple-element(%a), index=1",
-        "%k = (f32[5]{0}, bf16[100]{0}, bf16[800]{0}) fusion(%p, %b, %y), kind=kCustom, calls=%Step, "
-        f'backend_config={{"continuation_config":{{{own},"output_tuple_original_end":"0"}}}}',
-        f"ROOT %d = {both} fusion(%p, %b), kind=kCustom, calls=%Done",
+        "%k = (f32[5]{0}, bf16[100]{0}, bf16[800]{0}) fusion(%p, %b, %y), kind=kCustom, "
+        f'calls=%async_collective_fusion.1, backend_config={{{own},"output_tuple_original_end":"0"}}',
+        f"ROOT %d = {both} fusion(%p, %b), kind=kCustom, calls=%done",
         others=others,
     )
     assert by_kind(text.collectives) == {"all-gather": (1, 1600)}
     assert text.memory_traffic == (200 + 1600) + (20 + 20)
+
+
+def test_a_tpu_writes_reduce_scatter_as_a_fusion() -> None:
+    """All of them with the same channel."""
+    scatter = """%all-reduce-scatter.{n} (x: bf16[800]) -> bf16[100] {{
+  %x = bf16[800]{{0}} parameter(0)
+  %r = bf16[800]{{0}} all-reduce(%x), channel_id=1, replica_groups={{{{0,1,2,3,4,5,6,7}}}}, to_apply=%add
+  ROOT %s = bf16[100]{{0}} dynamic-slice(%r, %x), dynamic_slice_sizes={{100}}
+}}
+
+"""
+    text = program(
+        "%p = bf16[800]{0} parameter(0)",
+        "%a = bf16[100]{0} fusion(%p), kind=kCustom, calls=%all-reduce-scatter.1",
+        "%b = bf16[100]{0} fusion(%p), kind=kCustom, calls=%all-reduce-scatter.2",
+        others=scatter.format(n=1) + scatter.format(n=2),
+    )
+    assert by_kind(text.collectives) == {"reduce-scatter": (2, 3200)}
 
 
 def test_several_arrays_in_one_call_and_what_a_tpu_rounds_on_the_way() -> None:
