@@ -236,7 +236,10 @@ def compiled_from(executable: jax.stages.Compiled, devices: int, seconds: float)
         costs = executable.cost_analysis() or {}
     except (NotImplementedError, jax.errors.JaxRuntimeError):  # XLA has none for GPUs that are not here
         costs = {}
-    return Compiled(memory, costs.get("flops"), costs.get("optimal_seconds"), CompiledText(text, devices), seconds)
+    estimate = costs.get("optimal_seconds", 0)  # negative where the compiler gives up on a part
+    return Compiled(
+        memory, costs.get("flops"), estimate if estimate > 0 else None, CompiledText(text, devices), seconds
+    )
 
 
 def read(

@@ -217,8 +217,9 @@ def _contents(plan: StepPlan) -> list[str]:
         lines.append(f"  no {', no '.join(absent)}")
     lines.append(f"  attention          {plan.attention}")
     lines += [f"  products           {_product(p)}" for p in plan.products]
-    if None in plan.loops:
-        lines.append("  A loop of unknown length is counted as one round.")
+    if plan.loops:
+        rounds = ", ".join("an unknown number (counted as 1)" if n is None else str(n) for n in plan.loops)
+        lines.append(f"  loops              of {rounds} rounds; the compiler's own count takes their bodies once")
     return lines
 
 

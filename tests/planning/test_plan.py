@@ -13,7 +13,7 @@ from t2t_jax.parallel.platform import installed
 from t2t_jax.planning import table
 from t2t_jax.planning.compiled_text import by_kind
 from t2t_jax.planning.flops import step_flops
-from t2t_jax.planning.plan import DoesNotFit, Planner, StepPlan, compared
+from t2t_jax.planning.plan import DoesNotFit, Planner, StepPlan, _needed, compared
 from t2t_jax.planning.shapes import Workload
 from t2t_jax.planning.topologies import parse
 
@@ -128,6 +128,21 @@ def test_the_tables_fit_a_terminal(name: str, plan_of) -> None:
     assert "no collective-permute, no all-to-all" in one
     assert re.search(r"^ +all-gather +none +\d+ / [\d.]+ +–$", several, re.MULTILINE)
     assert "needs 20.00" in several
+
+
+@pytest.mark.parametrize(
+    ("message", "needed"),
+    [
+        (
+            "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.50G of 15.75G hbm. Exceeded",
+            20.5 * 2**30,
+        ),
+        ("the total memory required for HLO temporaries (512.00M) exceeds available HBM (15.75G).", 2**29),
+        ("RESOURCE_EXHAUSTED: something else", None),
+    ],
+)
+def test_what_the_compiler_would_need_is_read_from_its_message(message: str, needed: float | None) -> None:
+    assert _needed(message) == needed
 
 
 def test_compared_meshes_keep_to_the_models_sizes() -> None:
