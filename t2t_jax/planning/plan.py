@@ -211,7 +211,8 @@ class Planner:
         transformer = model.build(experiment.model, self.workload.vocabulary_size, training.compute_dtype)
         adam = optimizer.make_optimizer(experiment.optimizer, experiment.model.d_model)
         abstract, _ = state.abstract_state(transformer, adam, mesh)
-        progress.say(f"Compiling {shape} for {self.topology.name}, {describe(mesh)} …")
+        in_parts = f", accumulation {training.accumulation}" if training.accumulation > 1 else ""
+        progress.say(f"Compiling {shape} for {self.topology.name}, {describe(mesh)}{in_parts} …")
         start = time.perf_counter()
         try:
             executable = train_step_on(mesh, transformer, adam, training, abstract)(shape).compile()

@@ -115,7 +115,7 @@ def several_meshes(
         row("  compiler's own estimate", lambda p: _or_dash(p.compiler_seconds, 1e-3, 2)),
         row("utilisation", lambda p: _range(utilisation(p, topology), "%", 100)),
         row("million target tokens/s", lambda p: _range(tokens_per_second(p, workload), "", 1e-6)),
-        row(f"days for {experiment.training.num_steps:,} steps", lambda p: _range(days(p, experiment), "")),
+        row(f"time for {experiment.training.num_steps:,} steps", lambda p: _time(days(p, experiment))),
         row("device-hours", lambda p: _range(days(p, experiment), "", 24 * topology.size)),
     ]
     shape = workload.commonest
@@ -233,7 +233,7 @@ def _whole_run(experiment: config.Experiment, topology: Topology, workload: Work
     speed = _range(tokens_per_second(plan, workload), " million target tokens/s", 1e-6)
     longest = {"products": "The products take", "memory": "Memory takes", "collectives": "The collectives take"}
     return _wrapped(
-        f"{experiment.training.num_steps:,} such steps: {_range(taken, ' days')}, "
+        f"{experiment.training.num_steps:,} such steps: {_time(taken)}, "
         f"{_range(taken, ' device-hours', 24 * topology.size)}, {speed}, from all three at once to one after another. "
         f"{longest[plan.roofline.bound]} longest. Nothing was measured: real kernels stay below the peaks."
     )
@@ -267,6 +267,14 @@ def _or_dash(value: float | None, unit: float, digits: int) -> str:
 def _range(ends: Sequence[float], unit: str, factor: float = 1) -> str:
     low, high = sorted(factor * end for end in ends)
     return f"{_short(low)}–{_short(high)}{unit}"
+
+
+def _time(days: Sequence[float]) -> str:
+    """In the unit that suits the longer end."""
+    unit, in_a_day = next(
+        (u, n) for u, n in ((" min", 1440), (" h", 24), (" days", 1)) if max(days) < 120 / n or n == 1
+    )
+    return _range(days, unit, in_a_day)
 
 
 def _short(value: float) -> str:

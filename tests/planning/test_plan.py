@@ -145,6 +145,12 @@ def test_what_the_compiler_would_need_is_read_from_its_message(message: str, nee
     assert _needed(message) == needed
 
 
+def test_times_are_told_in_the_unit_that_suits() -> None:
+    assert table._time((0.0073, 0.0137)) == "10.5–19.7 min"
+    assert table._time((0.5, 1.5)) == "12.0–36.0 h"
+    assert table._time((3.0, 7.25)) == "3.00–7.25 days"
+
+
 def test_compared_meshes_keep_to_the_models_sizes() -> None:
     model = config.Model(d_model=96, num_heads=4)
     assert compared(parse("h100:16x8"), model, 1000) == {
