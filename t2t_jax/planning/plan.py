@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import jax
@@ -161,32 +161,38 @@ class Planner:
         return plans
 
     def suggestion(self, shape: Shape, needed: int | None) -> str:
-        """A sentence with the smallest change of mesh or accumulation that makes `shape` fit, found by compiling."""
-        experiment, tried = self.experiment, 0
-        have = self.mesh(experiment.mesh).shape
-        state_now = self._state_bytes(experiment.mesh)
-        temporaries = None if needed is None else needed - state_now
-        for sizes, accumulation in _changes(have, experiment.training.accumulation):
-            training = dataclasses.replace(experiment.training, accumulation=accumulation)
+        """A sentence with the smallest change of mesh or accumulation that makes `shape` fit, found by compiling.
+
+        Changes that an estimate rules out are not compiled: what `needed` holds beside the state shrinks with the rows
+        that are computed at once and with the tensor axis.
+        """
+        now = self.experiment.training
+        rows_now, state_now = self._rows_at_once(self.experiment.mesh, now, shape), self._state(self.experiment.mesh)
+        tensor_now = self.mesh(self.experiment.mesh).shape["tensor"]
+        tried = 0
+        for sizes, accumulation in _changes(self.mesh(self.experiment.mesh).shape, now.accumulation):
+            training = dataclasses.replace(now, accumulation=accumulation)
             try:
-                if temporaries is not None:
-                    before = meshes.padded_rows(shape.rows, self.parts(experiment.mesh, experiment.training))
-                    before //= self.parts(experiment.mesh, experiment.training)
-                    parts = self.parts(sizes, training)
-                    share = meshes.padded_rows(shape.rows, parts) // parts / before * have["tensor"] / sizes.tensor
-                    if self._state_bytes(sizes) + share * temporaries > self.topology.chip.memory:
+                if needed is not None:
+                    share = self._rows_at_once(sizes, training, shape) / rows_now * tensor_now / sizes.tensor
+                    if self._state(sizes) + share * (needed - state_now) > self.topology.chip.memory:
                         continue
-                if tried == ATTEMPTS:
-                    break
                 tried += 1
+                if tried > ATTEMPTS:
+                    break
                 plan = self.step(sizes, shape, training)
             except (ConfigError, DoesNotFit):
                 continue
             settings = f"--mesh.data {sizes.data} --mesh.fsdp {sizes.fsdp} --mesh.tensor {sizes.tensor}"
-            if accumulation != experiment.training.accumulation:
+            if accumulation != now.accumulation:
                 settings += f" --training.accumulation {accumulation}"
             return f"{settings} fits, with {plan.memory.peak / GIB:.2f} GiB."
         return "No change of mesh or accumulation that was tried fits; use more devices, or ones with more memory."
+
+    def _rows_at_once(self, sizes: config.Mesh, training: config.Training, shape: Shape) -> int:
+        """Rows of a batch that one device computes at once."""
+        parts = self.parts(sizes, training)
+        return meshes.padded_rows(shape.rows, parts) // parts
 
     def _refusal(self, shape: Shape, needed: int | None) -> UserError:
         chip, mesh = self.topology.chip, self.mesh(self.experiment.mesh)
@@ -196,7 +202,7 @@ class Planner:
             f"{chip.memory / GIB:.2f} GiB of {chip.name}. {self.suggestion(shape, needed)}"
         )
 
-    def _state_bytes(self, sizes: config.Mesh) -> int:
+    def _state(self, sizes: config.Mesh) -> int:
         """Bytes that the training state takes on one device."""
         experiment, mesh = self.experiment, self.mesh(sizes)
         transformer = model.build(experiment.model, self.workload.vocabulary_size)
@@ -300,12 +306,12 @@ def _needed(message: str) -> int | None:
     return int(float(number) * 1024 ** ("KMGT".index(unit) + 1))
 
 
-def _changes(mesh: dict[str, int], accumulation: int) -> Iterator[tuple[config.Mesh, int]]:
+def _changes(mesh: Mapping[str, int], accumulation: int) -> Iterator[tuple[config.Mesh, int]]:
     """Other meshes of as many devices, and more accumulation, those that change least first."""
     devices = math.prod(mesh.values())
-    powers: Sequence[int] = range(devices.bit_length() + 4)
+    doublings = range(devices.bit_length())
     choices = []
-    for more_fsdp, more_parts, more_tensor in itertools.product(powers, range(8), powers):
+    for more_fsdp, more_parts, more_tensor in itertools.product(doublings, range(8), doublings):
         fsdp, tensor = mesh["fsdp"] * 2**more_fsdp, mesh["tensor"] * 2**more_tensor
         if devices % (fsdp * tensor) or not more_fsdp + more_parts + more_tensor:
             continue
