@@ -15,11 +15,28 @@ from t2t_jax.errors import UserError, suggestion
 from t2t_jax.parallel.platform import installed
 
 GIB = 2**30
+JAX_SHARE = 0.75  # of a GPU's memory, which JAX takes when it starts
 EXAMPLES = ("v5e:2x4", "v5e:16x16", "v5p:2x2x2", "v6e:2x4", "a100:8", "h100:8", "h100:16x8", "h200:8")
 PACKAGES = {
     "tpu": ("libtpu", "tpu"),
     "cuda": ("JAX's CUDA plugin", "gpu"),
 }
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What XLA wants to know of a GPU to choose kernels for it, from CUDA's tables."""
+
+    compute_capability: int  # major version
+    multiprocessors: int
+    float32_units: int  # of a multiprocessor
+    clock: float  # GHz
+    cache: int  # KiB of second-level cache
+    shared_memory: int  # KiB of a multiprocessor
+
+
+AMPERE = Architecture(8, 108, 64, 1.41, 40 * 1024, 164)
+HOPPER = Architecture(9, 132, 128, 1.98, 50 * 1024, 228)
 
 
 @dataclass(frozen=True)
@@ -34,11 +51,7 @@ class Chip:
     bandwidth: float  # bytes between device memory and the chip
     links: float  # bytes out to the devices beside it: all ICI links, or NVLink in one direction
     network: float | None = None  # bytes out to another host, where that is another way
-    compute_capability: int = 0  # CUDA's major version
-    cores: int = 0  # streaming multiprocessors
-    clock: float = 0.0  # GHz
-    cache: int = 0  # bytes of second-level cache
-    shared_memory: int = 0  # bytes a streaming multiprocessor has
+    architecture: Architecture | None = None  # of a GPU
 
     def peak(self, left: str, right: str) -> float:
         """FLOP/s of products whose operands are of these types, in HLO's names.
@@ -56,27 +69,42 @@ def _tpu(name: str, tera: float, memory: float, bandwidth: float, gigabits: floa
     return Chip(name, "tpu", tera * 1e12, tera * 1e12 / 6, memory * GIB, bandwidth * 1e9, gigabits / 8 * 1e9)
 
 
+def _gpu(
+    name: str,
+    tera: float,
+    tera_float32: float,
+    memory: float,
+    bandwidth: float,
+    *,
+    nvlink: float,
+    adapter: float,
+    architecture: Architecture,
+) -> Chip:
+    return Chip(
+        name,
+        "cuda",
+        bfloat16=tera * 1e12,
+        float32=tera_float32 * 1e12,
+        memory=JAX_SHARE * memory * GIB,
+        bandwidth=bandwidth * 1e9,
+        links=nvlink / 2 * 1e9,
+        network=adapter / 8 * 1e9,
+        architecture=architecture,
+    )
+
+
 # TPUs: Google Cloud's "System architecture" pages: peak bf16 compute, HBM bandwidth, interchip interconnect bandwidth
 # (1,600, 4,800 and 3,584 Gbit/s a chip). Memory is what libtpu lets a program have of the 16, 95 and 32 GB.
 # GPUs: NVIDIA's data sheets of the SXM cards of 80 GB (A100), 80 GB (H100) and 141 GB (H200): dense rates, float32
-# without TF32, NVLink 600 or 900 GB/s, half of it each way. Memory: JAX takes three quarters of what the driver leaves
-# (79.2 and 139.8 GiB). Network: one adapter a GPU, as in DGX A100 (200 Gbit/s) and DGX H100 and H200 (400 Gbit/s).
+# without TF32, memory bandwidth in GB/s, NVLink in GB/s both ways together. Memory is JAX's share of what the driver leaves
+# (79.2 and 139.8 GiB). One network adapter a GPU, as in DGX A100 (200 Gbit/s) and DGX H100 and H200 (400 Gbit/s).
 CHIPS = {
     "v5e": _tpu("TPU v5e", 197, 15.75, 819, 1600),
     "v5p": _tpu("TPU v5p", 459, 95.74, 2765, 4800),
     "v6e": _tpu("TPU v6e", 918, 31.25, 1640, 3584),
-    "a100": Chip(
-        *("NVIDIA A100 80GB", "cuda", 312e12, 19.5e12, 0.75 * 79.2 * GIB, 2.039e12, 300e9, 25e9),
-        *(8, 108, 1.41, 40 * 2**20, 164 * 1024),
-    ),
-    "h100": Chip(
-        *("NVIDIA H100 80GB", "cuda", 989e12, 67e12, 0.75 * 79.2 * GIB, 3.35e12, 450e9, 50e9),
-        *(9, 132, 1.98, 50 * 2**20, 228 * 1024),
-    ),
-    "h200": Chip(
-        *("NVIDIA H200 141GB", "cuda", 989e12, 67e12, 0.75 * 139.8 * GIB, 4.8e12, 450e9, 50e9),
-        *(9, 132, 1.98, 50 * 2**20, 228 * 1024),
-    ),
+    "a100": _gpu("NVIDIA A100 80GB", 312, 19.5, 79.2, 2039, nvlink=600, adapter=200, architecture=AMPERE),
+    "h100": _gpu("NVIDIA H100 80GB", 989, 67, 79.2, 3350, nvlink=900, adapter=400, architecture=HOPPER),
+    "h200": _gpu("NVIDIA H200 141GB", 989, 67, 139.8, 4800, nvlink=900, adapter=400, architecture=HOPPER),
 }
 
 
@@ -178,24 +206,26 @@ def _quiet_libtpu() -> None:
 
 def _gpu_description(chip: Chip) -> str:
     """What XLA would ask the driver about the GPU, as its text proto."""
+    gpu = chip.architecture
+    assert gpu is not None, chip.name
     return f"""
 gpu_device_info {{
   threads_per_block_limit: 1024
   threads_per_warp: 32
   shared_memory_per_block: {48 * 1024}
-  shared_memory_per_core: {chip.shared_memory}
+  shared_memory_per_core: {gpu.shared_memory * 1024}
   threads_per_core_limit: 2048
-  core_count: {chip.cores}
-  fpus_per_core: {64 if chip.compute_capability == 8 else 128}
+  core_count: {gpu.multiprocessors}
+  fpus_per_core: {gpu.float32_units}
   block_dim_limit_x: {2**31 - 1}
   block_dim_limit_y: 65535
   block_dim_limit_z: 65535
   memory_bandwidth: {int(chip.bandwidth)}
-  l2_cache_size: {chip.cache}
-  clock_rate_ghz: {chip.clock}
-  device_memory_size: {int(chip.memory / 0.75)}
-  shared_memory_per_block_optin: {chip.shared_memory - 1024}
-  cuda_compute_capability {{ major: {chip.compute_capability} }}
+  l2_cache_size: {gpu.cache * 1024}
+  clock_rate_ghz: {gpu.clock}
+  device_memory_size: {int(chip.memory / JAX_SHARE)}
+  shared_memory_per_block_optin: {(gpu.shared_memory - 1) * 1024}
+  cuda_compute_capability {{ major: {gpu.compute_capability} }}
   registers_per_core_limit: 65536
   registers_per_block_limit: 65536
 }}
