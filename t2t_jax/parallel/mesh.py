@@ -61,7 +61,8 @@ def make_mesh(sizes: config.Mesh, devices: Sequence[jax.Device] | None = None) -
 def tracing(mesh: Mesh) -> Iterator[None]:
     """For tracing: the model's sharding constraints refer to `mesh`, and float32 products are float32 products.
 
-    Flax drops constraints without a word under any other way of naming the mesh (`with mesh`, say). By default accelerators round the inputs of float32 products to fewer bits. Who wants that speed asks for bfloat16.
+    Flax finds the mesh only where `jax.set_mesh` puts it, and else drops the constraints without a word.
+    By default accelerators round the inputs of float32 products to fewer bits. Who wants that speed asks for bfloat16.
     """
     with jax.set_mesh(mesh), nn.logical_axis_rules(RULES), jax.default_matmul_precision("highest"):
         yield

@@ -1,116 +1,135 @@
-"""Trains one tiny model on one device and on meshes of eight, and prints what each run did as JSON.
+"""Trains one tiny model on one device and on meshes of eight, and prints what each run did as a JSON object.
 
-A program of its own, because the number of virtual devices is decided before JAX starts.
+A program of its own, because the number of virtual devices is decided before JAX starts:
 
-    XLA_FLAGS=--xla_force_host_platform_device_count=8 python runs_on_meshes.py FOLDER_WITH_TRAIN_EN_AND_DE SCRATCH_FOLDER
+    XLA_FLAGS=--xla_force_host_platform_device_count=8 python runs_on_meshes.py FOLDER_WITH_TEXT SCRATCH_FOLDER
 """
 
 import dataclasses
 import hashlib
 import json
+import math
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 
 from t2t_jax import config, model
 from t2t_jax.data import pipeline, store
 from t2t_jax.data.pipeline import Batch
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.training import loop, metrics
 from t2t_jax.training.lowering import train_step_on
 from t2t_jax.training.optimizer import make_optimizer
 from t2t_jax.training.state import abstract_state, init_state
 
-MESHES = ((1, 1, 1), (8, 1, 1), (2, 2, 2), (1, 4, 2), (1, 1, 8), (4, 1, 2))
+ONE = (1, 1, 1)
+MESHES = (ONE, (8, 1, 1), (2, 2, 2), (1, 4, 2), (1, 1, 8), (4, 1, 2))
 STEPS = 20
-# Every size is another number, so that the shape of an array in the compiled text says what it is.
+# Every size is another number: in the compiled text the shape of an array says what it is.
 MODEL = config.Model(num_layers=1, d_model=48, d_ff=64, num_heads=8, dropout=0.1, attention_dropout=0.1)
 STILL = dataclasses.replace(MODEL, dropout=0.0, attention_dropout=0.0)
 OPTIMIZER = config.Optimizer(peak_learning_rate=3e-3, warmup_steps=10)
-COLLECTIVE = re.compile(r"= (.*) (all-\w+|reduce-scatter|collective-\w+|ragged-\S+?)(?:-start)?\(")
+
+Shape = tuple[int, ...]
 
 
 class Trainer:
-    """One way to run the training step: compiled on first use, run from fresh state each time."""
+    """The training step on a mesh of (data, fsdp, tensor) devices, and 20 steps of it from fresh state."""
 
-    def __init__(self, corpus: store.Corpus, plan: pipeline.Plan, vocabulary_size: int):
-        self.corpus, self.plan, self.vocabulary_size = corpus, plan, vocabulary_size
-        (self.shape,) = plan.shapes
-
-    def compile(self, settings: config.Model, sizes: tuple[int, int, int], accumulation: int = 1) -> None:
-        training = config.Training(accumulation=accumulation)
-        self.mesh: Mesh = meshes.make_mesh(config.Mesh(*sizes), jax.devices()[: np.prod(sizes)])
-        self.parts = meshes.row_parts(self.mesh) * accumulation
-        self.transformer = model.build(settings, self.vocabulary_size)
+    def __init__(self, prepared: store.Store, data: config.Data, settings: config.Model, sizes: Shape, parts: int = 1):
+        self.corpus = prepared.corpus()
+        self.plan = pipeline.plan_for(data, self.corpus, seed=1)
+        (self.shape,) = self.plan.shapes
+        self.mesh = meshes.make_mesh(config.Mesh(*sizes), jax.devices()[: math.prod(sizes)])
+        self.parts = meshes.row_parts(self.mesh) * parts
+        self.transformer = model.build(settings, prepared.tokenizer.size)
         self.optimizer = make_optimizer(OPTIMIZER, settings.d_model)
         self.abstract, _ = abstract_state(self.transformer, self.optimizer, self.mesh)
+        training = config.Training(accumulation=parts)
         lower = train_step_on(self.mesh, self.transformer, self.optimizer, training, self.abstract)
         self.step = lower(self.shape).compile()
 
-    def run(self) -> dict[str, list]:
-        """Losses, and hashes of the batches as they lay on the devices, without their dead rows."""
+    def run(self) -> dict[str, Any]:
+        """Losses, and hashes of the batches as they lay on the devices, their dead rows left out and counted."""
         state = init_state(self.transformer, self.optimizer, self.mesh, seed=1)
-        losses, batches, rows = [], [], 0
+        losses, batches, dead = [], [], 0
         for k in range(STEPS):
             made = pipeline.make_batch(self.corpus, self.plan, k)
             placed = Batch(*(meshes.place(side, self.mesh, self.parts) for side in made))
-            state, metrics = self.step(state, placed)
-            losses.append(float(metrics.loss.smoothed) / int(metrics.loss.tokens))
-            sides = [np.asarray(side) for side in placed]
+            # Copied before the step, and from where the devices hold them.
+            sides = [np.array(side) for side in placed]
+            state, result = self.step(state, placed)
+            losses.append(float(result.loss.smoothed) / int(result.loss.tokens))
+            dead = len(sides[0]) - self.shape.rows
             assert not any(side[self.shape.rows :].any() for side in sides), "a dead row holds tokens"
-            content = b"".join(side[: self.shape.rows].tobytes() for side in sides)
-            batches.append(hashlib.sha256(content).hexdigest())
-            rows = len(sides[0])
-        return {"losses": losses, "batches": batches, "rows": [self.shape.rows, rows]}
+            batches.append(hashlib.sha256(b"".join(side[: self.shape.rows].tobytes() for side in sides)).hexdigest())
+        return {"losses": losses, "batches": batches, "dead_rows": dead}
 
-    def collectives(self) -> list[list[str]]:
-        """[kind, type and shape of a result], for every array that a collective of the compiled step gives."""
-        found = COLLECTIVE.findall(self.step.as_text())
-        return sorted({(kind, array) for result, kind in found for array in re.findall(r"\w+\[[\d,]*\]", result)})
+    def collectives(self) -> dict[str, list[str]]:
+        """The kinds of collective in the compiled step, each with the arrays that it gives, as "f32[48,8,6]"."""
+        found: dict[str, set[str]] = {}
+        kinds = (
+            r"all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast"
+        )
+        for result, kind in re.findall(rf"= (.*) ({kinds})(?:-start)?\(", self.step.as_text()):
+            found.setdefault(kind, set()).update(re.findall(r"\w+\[[\d,]*\]", result))
+        return {kind: sorted(arrays) for kind, arrays in found.items()}
 
     def arrays(self) -> dict[str, list[str]]:
-        """What collectives may be about: arrays as they lie on one device while they are in use, by their meaning."""
-        data, fsdp, tensor = self.mesh.devices.shape
-        rows = meshes.padded_rows(self.shape.rows, self.parts) // (data * fsdp)
-        gathered = set()
+        """The arrays that collectives may be about, as they lie on one device while they are in use."""
+        tensor = self.mesh.shape["tensor"]
+        parameters, matrices = set(), set()
         for leaf in jax.tree.leaves(self.abstract.params):
-            spec = (*leaf.sharding.spec, *[None] * leaf.ndim)[: leaf.ndim]
-            parts = [tensor if axes == "tensor" else 1 for axes in spec]
-            gathered.add(tuple(n // part for n, part in zip(leaf.shape, parts, strict=True)))
-        lengths = set(self.shape[:2])
+            axes = (*leaf.sharding.spec, *[None] * leaf.ndim)[: leaf.ndim]
+            shape = tuple(n // (tensor if a == "tensor" else 1) for n, a in zip(leaf.shape, axes, strict=True))
+            parameters.add(shape)
+            if leaf.ndim > 1:
+                matrices.add(shape)
+        rows = meshes.padded_rows(self.shape.rows, self.parts) // meshes.row_parts(self.mesh)
+        source, target = self.shape.source, self.shape.target
         shapes = {
-            "parameters": gathered,
-            "activations": {(rows, length, MODEL.d_model) for length in lengths},
-            "positions": {(rows, length) for length in lengths},
+            "parameters": parameters,
+            "matrices": matrices,
+            "activations": {(rows, source, MODEL.d_model), (rows, target, MODEL.d_model)},
+            "per target token": {(rows, target), (rows, target, 1)},
         }
-        return {
-            name: sorted(f"f32[{','.join(map(str, shape))}]" for shape in group) for name, group in shapes.items()
-        } | {"sums": ["f32[]", "s32[]"]}
+        named = {name: [f"f32[{','.join(map(str, s))}]" for s in sorted(group)] for name, group in shapes.items()}
+        return named | {"sums": ["f32[]", "s32[]"]}
 
 
-def main(corpus_folder: str, scratch: str) -> None:
+def main(text: str, scratch: str) -> None:
     data = config.Data(
-        source="files", directory=corpus_folder, vocabulary_size=500, max_length=48, max_shapes=1,
-        source_tokens_per_batch=512, target_tokens_per_batch=512,
-    )  # fmt: skip
+        source="files",
+        directory=text,
+        vocabulary_size=500,
+        max_length=48,
+        max_shapes=1,
+        source_tokens_per_batch=512,
+        target_tokens_per_batch=512,
+        store=str(Path(scratch) / "data"),
+    )
     prepared = store.prepare(data, Path(scratch))
-    corpus = prepared.corpus()
-    trainer = Trainer(corpus, pipeline.plan_for(data, corpus, seed=1), prepared.tokenizer.size)
-
     runs = {}
     for sizes in MESHES:
-        trainer.compile(MODEL, sizes)
-        name = "-".join(map(str, sizes))
-        runs[name] = trainer.run() | {"collectives": trainer.collectives(), "arrays": trainer.arrays()}
-    trainer.compile(STILL, (1, 1, 1))
-    runs["without dropout"] = trainer.run()
-    trainer.compile(STILL, (2, 2, 2), accumulation=4)
-    runs["in four parts without dropout"] = trainer.run()
-    trainer.compile(MODEL, (2, 2, 2), accumulation=4)
-    runs["in four parts"], runs["in four parts again"] = trainer.run(), trainer.run()
+        trainer = Trainer(prepared, data, MODEL, sizes)
+        runs["-".join(map(str, sizes))] = trainer.run() | {
+            "collectives": trainer.collectives(),
+            "arrays": trainer.arrays(),
+        }
+    runs["without dropout"] = Trainer(prepared, data, STILL, ONE).run()
+    runs["without dropout, in four parts"] = Trainer(prepared, data, STILL, (2, 2, 2), parts=4).run()
+    in_parts = Trainer(prepared, data, MODEL, (2, 2, 2), parts=4)
+    runs["in four parts"], runs["in four parts, again"] = in_parts.run(), in_parts.run()
+
+    training = config.Training(num_steps=6, log_every=1, checkpoint_every=6, average_last=1)
+    loop.train(
+        config.Experiment("loop", MODEL, data, OPTIMIZER, training, config.Mesh(2, 2, 2)), Path(scratch) / "loop"
+    )
+    runs["the loop"] = {"losses": [entry["loss"] for entry in metrics.read(Path(scratch) / "loop")]}
     print(json.dumps(runs))
 
 
