@@ -17,6 +17,7 @@ from t2t_jax.parallel.platform import installed
 GIB = 2**30
 JAX_SHARE = 0.75  # of a GPU's memory, which JAX takes when it starts
 EXAMPLES = ("v5e:2x4", "v5e:16x16", "v5p:2x2x2", "v6e:2x4", "a100:8", "h100:8", "h100:16x8", "h200:8")
+SLICES = ("2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")  # of v5e and v6e, of hosts with 2x2 chips
 PACKAGES = {
     "tpu": ("libtpu", "tpu"),
     "cuda": ("JAX's CUDA plugin", "gpu"),
@@ -96,8 +97,8 @@ def _gpu(
 # TPUs: Google Cloud's "System architecture" pages: peak bf16 compute, HBM bandwidth, interchip interconnect bandwidth
 # (1,600, 4,800 and 3,584 Gbit/s a chip). Memory is what libtpu lets a program have of the 16, 95 and 32 GB.
 # GPUs: NVIDIA's data sheets of the SXM cards of 80 GB (A100), 80 GB (H100) and 141 GB (H200): dense rates, float32
-# without TF32, memory bandwidth in GB/s, NVLink in GB/s both ways together. Memory is JAX's share of what the driver leaves
-# (79.2 and 139.8 GiB). One network adapter a GPU, as in DGX A100 (200 Gbit/s) and DGX H100 and H200 (400 Gbit/s).
+# without TF32, memory bandwidth in GB/s, NVLink in GB/s both ways together. Memory is JAX's share of what the driver
+# leaves (79.2 and 139.8 GiB). One network adapter a GPU, as in DGX A100 (200 Gbit/s) and DGX H100 and H200 (400 Gbit/s).
 CHIPS = {
     "v5e": _tpu("TPU v5e", 197, 15.75, 819, 1600),
     "v5p": _tpu("TPU v5p", 459, 95.74, 2765, 4800),
@@ -173,10 +174,12 @@ def parse(name: str | None) -> Topology:
     chip = CHIPS[kind]
     numbers = [int(n) for n in grid.split("x")] if re.fullmatch(r"[1-9]\d{0,3}(x[1-9]\d{0,3})*", grid) else []
     if chip.platform == "tpu":
-        flat = kind != "v5p"
-        # Hosts hold 2 x 2 chips; a v5e or v6e pod is 16 x 16.
-        if len(numbers) != (2 if flat else 3) or numbers[0] % 2 or numbers[1] % 2 or (flat and max(numbers) > 16):
-            what = "two even numbers, at most 16x16" if flat else "two even numbers and a third"
+        if kind == "v5p":
+            possible = len(numbers) == 3 and not numbers[0] % 2 and not numbers[1] % 2
+            what = "two even numbers and a third, such as 2x2x2"
+        else:
+            possible, what = grid in SLICES, ", ".join(SLICES)
+        if not possible:
             raise UserError(f"{name!r} is no grid of {chip.name} chips: {what}. {known}")
         return Topology(name, chip, math.prod(numbers), per_host=4)
     if not 1 <= len(numbers) <= 2 or numbers[-1] > 8:

@@ -27,9 +27,9 @@ def test_names_say_how_many(name: str, size: int, per_host: int) -> None:
     [
         ("v5f:2x4", "There is no topology 'v5f:2x4'. Did you mean 'v5e:2x4'?"),
         ("v5e", "no grid of TPU v5e chips"),
-        ("v5e:3x3", "two even numbers"),
-        ("v5e:2x2x2", "two even numbers"),
-        ("v5e:32x32", "at most 16x16"),
+        ("v5e:3x3", "2x2, 2x4, 4x4"),
+        ("v5e:2x16", "2x2, 2x4, 4x4"),
+        ("v6e:2x2x2", "no grid of TPU v6e chips"),
         ("v5p:2x4", "two even numbers and a third"),
         ("h100:9", "at most 8"),
         ("h100:0", "at most 8"),
