@@ -98,7 +98,7 @@ def _gpu(
 # (1,600, 4,800 and 3,584 Gbit/s a chip). Memory is what libtpu lets a program have of the 16, 95 and 32 GB.
 # GPUs: NVIDIA's data sheets of the SXM cards of 80 GB (A100), 80 GB (H100) and 141 GB (H200): dense rates, float32
 # without TF32, memory bandwidth in GB/s, NVLink in GB/s both ways together. Memory is JAX's share of what the driver
-# leaves (79.2 and 139.8 GiB). One network adapter a GPU, as in DGX A100 (200 Gbit/s) and DGX H100 and H200 (400 Gbit/s).
+# leaves (79.2 and 139.8 GiB). One network adapter a GPU, as in DGX A100 (200 Gbit/s), H100 and H200 (400 Gbit/s).
 CHIPS = {
     "v5e": _tpu("TPU v5e", 197, 15.75, 819, 1600),
     "v5p": _tpu("TPU v5p", 459, 95.74, 2765, 4800),
