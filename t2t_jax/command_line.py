@@ -60,6 +60,21 @@ class Prepare:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """Compile the training step for accelerators that need not be here: memory, collectives, time, cost."""
+
+    settings: Settings
+    topology: str | None = None
+    """Accelerators by name: v5e:2x4 (a grid of TPU chips), h100:8 (GPUs in a host), h100:16x8 (hosts x GPUs)."""
+    compare: bool = False
+    """Data-parallel, FSDP and tensor-parallel meshes in one table, instead of the experiment's mesh."""
+    workdir: Path | None = None
+    """Run directory whose prepared data gives the batch shapes; runs/NAME by default. Without one they are assumed."""
+    json: bool = False
+    """Print one JSON object instead of the table."""
+
+
+@dataclass(frozen=True)
 class Evaluate:
     """Loss, perplexity, BLEU by all protocols and chrF of a run."""
 
@@ -168,6 +183,7 @@ class Verb:
 VERBS = {
     "train": Verb("EXPERIMENT", Train),
     "prepare": Verb("EXPERIMENT", Prepare),
+    "plan": Verb("EXPERIMENT", Plan),
     "evaluate": Verb("RUN", Evaluate),
     "translate": Verb("RUN…", Translate),
     "score": Verb("RUN…", Score),
@@ -220,7 +236,11 @@ def _dispatch(arguments: list[str]) -> int:
     if getattr(options, "launcher", "local") == "slurm":
         return _submit(arguments, options)
 
-    from t2t_jax import commands  # brings JAX in, which --help and mistakes need not wait for
+    # These bring JAX in, which --help and mistakes need not wait for.
+    from t2t_jax import commands
+    from t2t_jax.parallel.platform import choose_platform
+
+    choose_platform()
 
     run: Callable[..., int] = getattr(commands, name)
     return run([Path(target) for target in targets], options)

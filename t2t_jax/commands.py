@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import jax
+
 from t2t_jax import command_line, config, run_directory
 from t2t_jax.command_line import DONE, STOPPED
 from t2t_jax.data import pipeline, store
@@ -31,6 +33,8 @@ from t2t_jax.evaluation.scored_text import read_contest, read_pair
 from t2t_jax.parallel.channel import Channel
 from t2t_jax.parallel.memory import keep_freed_memory
 from t2t_jax.parallel.processes import connected
+from t2t_jax.planning import plan as planning
+from t2t_jax.planning import shapes, table, topologies
 from t2t_jax.progress import say
 from t2t_jax.run_lock import locked
 from t2t_jax.training import loop
@@ -70,6 +74,30 @@ def prepare(targets: Sequence[Path], options: command_line.Prepare) -> int:
     for shape, count in zip(plan.shapes, plan.batches_per_shape, strict=True):
         print(f"  {shape!s:>16}  {count:,}")
     print(f"padding efficiency: {100 * plan.padding_efficiency(*corpus.lengths):.1f}%")
+    return DONE
+
+
+def plan(targets: Sequence[Path], options: command_line.Plan) -> int:
+    """Compile the step for accelerators and print what it costs there; the experiment's own mesh has to fit."""
+    experiment = options.settings
+    topology = topologies.parse(options.topology)
+    jax.config.update("jax_platforms", "cpu")  # planning takes no device, which another program may be using
+    run = options.workdir or Path("runs") / experiment.name
+    workload = shapes.workload(experiment.data, experiment.training.seed, run)
+    planner = planning.Planner(experiment, topology, workload)
+    if options.compare:
+        plans = planner.compare()
+        result = table.several_meshes(experiment, topology, workload, plans)
+        steps = {name: (mesh, [step]) for name, (mesh, step) in plans.items()}
+        mesh = None
+    else:
+        mesh, titled = planner.own_mesh()
+        result = table.one_mesh(experiment, topology, workload, titled)
+        steps = {"own": (mesh, list(titled.values()))}
+    if options.json:
+        print(json.dumps(table.as_json(experiment, topology, workload, steps), indent=2))
+    else:
+        print(f"{table.header(experiment, topology, workload, mesh)}\n\n{result}")
     return DONE
 
 

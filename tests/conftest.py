@@ -7,7 +7,11 @@ import pytest
 from hypothesis import settings
 
 from t2t_jax.model import Transformer
+from t2t_jax.parallel.platform import choose_platform
 from t2t_jax.training.state import Params, abstract_params
+
+# As every command does: the package that compiles for TPUs may be installed, and there is no TPU.
+choose_platform()
 
 # A busy machine is no failure, and a failure must come back when the tests are run again.
 settings.register_profile("t2t_jax", deadline=None, derandomize=True)

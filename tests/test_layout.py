@@ -13,7 +13,7 @@ ORDER = [
     {"experiment_file", "presets", "data", "model", "parallel"},
     {"run_directory", "run_lock", "launcher"},
     {"training"},
-    {"decoding"},
+    {"decoding", "planning"},
     {"evaluation"},
     {"command_line"},
     {"commands"},
