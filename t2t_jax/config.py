@@ -42,8 +42,14 @@ class Model:
     """Dropout on the attention weights. The paper mentions it without a value; the first released code had 0."""
     relu_dropout: float = 0.0
     """Dropout on the feed-forward network's inner activations (later tensor2tensor versions: 0.1)."""
+    activation: Literal["relu", "swish"] = "relu"
+    """Of the feed-forward network: the paper's, or that of Marian's published models."""
+    biases: Literal["feed_forward", "all"] = "feed_forward"
+    """Where biases are: in the feed-forward network alone (the paper), or in attention and the logits too (Marian)."""
     norm: Literal["post", "pre"] = "post"
     """Layer normalisation after the residual sum (the paper) or before the sub-layer (later code)."""
+    norm_epsilon: float = 1e-6
+    """Added to the variance in layer normalisation."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Position encodings: fixed sinusoids, or a learned table (Table 3, row E)."""
     sinusoid_layout: Literal["interleaved", "concatenated"] = "interleaved"
@@ -55,9 +61,8 @@ class Model:
 
     def __post_init__(self) -> None:
         _check_types(self)
-        _positive(
-            self, "num_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "max_positions", "vocabulary_multiple"
-        )
+        _positive(self, "num_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v")
+        _positive(self, "max_positions", "vocabulary_multiple", "norm_epsilon")
         _probability(self, "dropout", "attention_dropout", "relu_dropout")
         if self.d_model % self.num_heads and (self.d_k is None or self.d_v is None):
             raise ConfigError(
@@ -319,17 +324,8 @@ class Experiment:
 # What may differ between a run and its continuation: it does not change the parameters after a given step.
 # The corpus may move: its content is compared by hash, not by place.
 NOT_TRAJECTORY = frozenset(
-    {
-        "name",
-        "mesh",
-        "decoding",
-        "evaluation",
-        "data.directory",
-        "data.store",
-        "data.tokenizer_from",
-        "training.patience",
-    }
-    | {f"training.{name}" for name in ("num_steps", "log_every", "deterministic")}
+    {"name", "mesh", "decoding", "evaluation", "data.directory", "data.store", "data.tokenizer_from"}
+    | {f"training.{name}" for name in ("num_steps", "log_every", "deterministic", "patience")}
     | {f"training.{name}" for name in ("checkpoint_every", "checkpoint_unit", "keep_checkpoints", "average_last")}
 )
 
