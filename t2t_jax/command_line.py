@@ -88,6 +88,32 @@ class Translate:
 
 
 @dataclass(frozen=True)
+class Export:
+    """Write a run's averaged model as CTranslate2 or Hugging Face's transformers load it."""
+
+    format: Literal["ctranslate2", "marian"] | None = None
+    """Tool it is for."""
+    output: Path | None = None
+    """Directory to make; nothing that exists is overwritten."""
+    quantization: Literal["float32", "int8"] = "float32"
+    """ctranslate2: type of the weights on disk."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """Make a run directory of a Marian model of Hugging Face's transformers, to translate with and to train on."""
+
+    format: Literal["marian"] | None = None
+    """Tool it comes from."""
+    output: Path | None = None
+    """Run directory to make; nothing that exists is overwritten."""
+    test_source: Path | None = None
+    """Text in the source language that `evaluate` is to translate, one sentence a line."""
+    test_target: Path | None = None
+    """Its reference translation."""
+
+
+@dataclass(frozen=True)
 class Report:
     """Write report.html of each run again from what its directory holds."""
 
@@ -96,8 +122,10 @@ class Report:
 class Verb:
     """A sub-command: what its target is, what it takes, what runs it (a function of `t2t_jax.commands`)."""
 
-    target: Literal["EXPERIMENT", "RUN", "RUN…"]
+    target: Literal["EXPERIMENT", "RUN", "RUN…", "DIR"]
     options: type
+    function: str | None = None
+    """Where it differs from the verb."""
 
 
 VERBS = {
@@ -105,6 +133,8 @@ VERBS = {
     "prepare": Verb("EXPERIMENT", Prepare),
     "evaluate": Verb("RUN", Evaluate),
     "translate": Verb("RUN", Translate),
+    "export": Verb("RUN", Export),
+    "import": Verb("DIR", Import, "import_model"),
     "report": Verb("RUN…", Report),
 }
 
@@ -150,7 +180,7 @@ def _dispatch(arguments: list[str]) -> int:
 
     from t2t_jax import commands  # brings JAX in, which --help and mistakes need not wait for
 
-    run: Callable[..., int] = getattr(commands, name)
+    run: Callable[..., int] = getattr(commands, verb.function or name)
     return run([Path(target) for target in targets], options)
 
 

@@ -16,9 +16,11 @@ from t2t_jax.data import pipeline, store
 from t2t_jax.data.sources import lines_of, read_lines
 from t2t_jax.data.tokenizer import Tokenizer
 from t2t_jax.decoding.translator import Translation, Translator, translate_stream
-from t2t_jax.errors import UserError
+from t2t_jax.errors import ConfigError, UserError
 from t2t_jax.evaluation.evaluate import SplitResult, evaluate_split, write_report
 from t2t_jax.evaluation.report_page import write_page
+from t2t_jax.export import ctranslate2, marian, marian_import, trained
+from t2t_jax.export.target import new_directory
 from t2t_jax.parallel.channel import Channel
 from t2t_jax.parallel.memory import keep_freed_memory
 from t2t_jax.parallel.processes import connected
@@ -96,6 +98,36 @@ def translate(targets: Sequence[Path], options: command_line.Translate) -> int:
         translator = Translator.load(run, options.decoding, channel)
         lines = read_lines(options.input) if options.input else lines_of(sys.stdin.buffer)
         _write(file, translate_stream(translator, _decoded(lines)), translator.longest_source)
+    return DONE
+
+
+def export(targets: Sequence[Path], options: command_line.Export) -> int:
+    """Write a run for another tool and print where."""
+    (run,) = targets
+    if options.format is None or options.output is None:
+        raise UserError("`export` needs --format ctranslate2 or --format marian, and --output with the folder to make.")
+    if options.format == "marian" and options.quantization != "float32":
+        raise ConfigError(f"quantization={options.quantization!r} is CTranslate2's; a Marian export is float32.")
+    with new_directory(options.output) as directory:
+        model = trained.load(run)
+        if options.format == "ctranslate2":
+            ctranslate2.write(model, directory, options.quantization)
+        else:
+            marian.write(model, directory)
+    print(options.output)
+    return DONE
+
+
+def import_model(targets: Sequence[Path], options: command_line.Import) -> int:
+    """Make a run directory of another tool's model and print where."""
+    (source,) = targets
+    if options.format is None or options.output is None:
+        raise UserError("`import` needs --format marian, and --output with the run directory to make.")
+    if (options.test_source is None) != (options.test_target is None):
+        raise UserError("`import` takes --test-source and --test-target together.")
+    with new_directory(options.output) as directory:
+        marian_import.read(source, directory, options.test_source, options.test_target)
+    print(options.output)
     return DONE
 
 

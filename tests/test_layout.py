@@ -14,7 +14,7 @@ ORDER = [
     {"run_directory", "run_lock", "launcher"},
     {"training"},
     {"decoding"},
-    {"evaluation"},
+    {"evaluation", "export"},
     {"command_line"},
     {"commands"},
 ]
