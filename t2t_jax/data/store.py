@@ -24,13 +24,13 @@ import numpy as np
 from t2t_jax import config, progress
 from t2t_jax.data import tokenizer as tokenizers
 from t2t_jax.data.sources import SPLITS, Pair, Source, Split, open_source
-from t2t_jax.data.tokenizer import Tokenizer
+from t2t_jax.data.tokenizer import Side, Tokenizer
 from t2t_jax.errors import DataError
 from t2t_jax.files import sha256, write_atomically
 
 FORMAT = 1
 MANIFEST = "store.json"
-SIDES = ("source", "target")
+SIDES: tuple[Side, Side] = ("source", "target")
 CHUNK = 20_000  # pairs tokenised at once
 
 

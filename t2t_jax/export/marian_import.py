@@ -24,6 +24,7 @@ from t2t_jax.training import checkpoints
 from t2t_jax.training.state import Params, abstract_params
 
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish"}
+SPECIAL = ("pad", "decoder_start", "eos")
 ABSENT = -1
 """Stands for the row of a special symbol that the other model does not have."""
 
@@ -126,7 +127,7 @@ def _experiment(
         ),
         decoding=config.Decoding(
             beam_size=int(generation.get("num_beams") or 4),
-            alpha=float(generation.get("length_penalty") or 1.0),
+            alpha=float(generation.get("length_penalty", 1.0)),
             length_penalty="length",
             max_source_length=longest,
         ),
@@ -142,15 +143,16 @@ def _vocabulary(source: Path, settings: dict[str, Any]) -> tuple[Tokenizer, list
     ids = _json(source / "vocab.json")
     pieces = {int(i): str(piece) for piece, i in ids.items()}
     count = int(settings.get("vocab_size", len(pieces)))
-    pad, end = settings.get("pad_token_id"), settings.get("eos_token_id")
-    start, unknown = settings.get("decoder_start_token_id"), ids.get("<unk>")
-    for name, value in (("pad", pad), ("eos", end), ("decoder_start", start), ("<unk>", unknown)):
+    special: dict[str, Any] = {f"{name}_token_id": settings.get(f"{name}_token_id") for name in SPECIAL}
+    special["<unk>"] = ids.get("<unk>")
+    for name, value in special.items():
         if value not in pieces:
-            raise RunError(f"{str(source)!r} cannot be imported: its {name} token has the id {value!r}.")
+            raise RunError(f"{str(source)!r} cannot be imported: {name}={value!r} is no id of vocab.json.")
+    pad, start, end, unknown = (int(value) for value in special.values())
     if sorted(pieces) != list(range(count)):
         raise RunError(f"{str(source)!r} cannot be imported: vocab.json must number {count:,} pieces from 0.")
-    special = [ABSENT if pad == start else pad, unknown, start, end]
-    rows = [*special, *(i for i in range(count) if i not in (pad, unknown, start, end))]
+    rows = [ABSENT if pad == start else pad, unknown, start, end]
+    rows = [*rows, *(i for i in range(count) if i not in (pad, unknown, start, end))]
     entries = [*SPECIAL_SYMBOLS, *(pieces[i] for i in rows[len(SPECIAL_SYMBOLS) :])]
     try:
         left, right = ((source / f"{side}.spm").read_bytes() for side in ("source", "target"))

@@ -165,7 +165,6 @@ def test_ctranslate2_finds_our_translations(alpha: float, trained, tmp_path: Pat
             length_penalty=alpha,
             max_decoding_length=len(ids) + decoding.extra_length + 1,
             return_scores=True,
-            include_prefix=False,
         )
         print(alpha, best.score, found.scores[0], exported.tokenizer.pieces(best.ids), found.hypotheses[0], best.cut)
 
