@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import numpy as np
 
 from t2t_jax.export.target import require
@@ -36,7 +37,8 @@ def specification(trained: Trained) -> Any:
     """The model as a `ctranslate2.specs.TransformerSpec`."""
     from ctranslate2 import specs
 
-    model, params, pieces = trained.experiment.model, trained.params, trained.pieces
+    model, pieces = trained.experiment.model, trained.pieces
+    params = jax.tree.map(np.array, trained.params)  # copies: quantisation changes them in place
     activation = specs.Activation.RELU if model.activation == "relu" else specs.Activation.SWISH
     spec = specs.TransformerSpec.from_config(
         model.num_layers, model.num_heads, pre_norm=model.norm == "pre", activation=activation

@@ -138,7 +138,7 @@ def write(trained: Trained, directory: Path) -> None:
     model, decoding = trained.experiment.model, trained.experiment.decoding
     refuse(model)
     require("safetensors", "An export to Hugging Face's Marian")
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     longest = decoding.max_source_length + decoding.extra_length + 1
     special = {
@@ -188,7 +188,7 @@ def write(trained: Trained, directory: Path) -> None:
     }
     for name, content in (("config.json", settings), ("generation_config.json", generation)):
         _write_json(directory / name, content)
-    save_file(tensors(trained), str(directory / "model.safetensors"), metadata={"format": "pt"})
+    (directory / "model.safetensors").write_bytes(save(tensors(trained), metadata={"format": "pt"}))
     _write_tokenizer(trained, directory)
     if model.norm_epsilon != NORM_EPSILON:
         say(

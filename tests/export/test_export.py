@@ -22,6 +22,7 @@ from t2t_jax.symbols import BOS_ID, EOS_ID, PAD_ID
 
 TEXT = [f"{who} {what} {where}." for who in ("Tom", "Mary", "Ähm") for what in ("sings", "ist", "läuft")
         for where in ("heute", "in town", "über Nacht", "2024")]  # fmt: skip
+EXTRA = 8
 SMALL = Model(num_layers=2, d_model=16, d_ff=24, num_heads=2, vocabulary_multiple=64)
 MARIAN = [
     SMALL,
@@ -148,25 +149,54 @@ def test_ctranslate2_gives_our_scores(settings: Model, trained, tmp_path: Path) 
         np.testing.assert_allclose(found.log_probs, row[tokens != PAD_ID], atol=1e-4, rtol=0)
 
 
+def translations(transformer: Transformer, exported: Trained, alpha: float) -> list[tuple[list[int], list[int], float]]:
+    """Source ids, translation's ids and score of each line that has text."""
+    decoding = config.Decoding(alpha=alpha, length_penalty="length", extra_length=EXTRA)
+    translator = Translator(transformer, refilled(transformer, exported), exported.tokenizer, decoding)
+    sources, found = exported.tokenizer.encode(TEXT), translator.translate(TEXT)
+    return [(ids, list(best.ids), best.score) for ids, (best, *_) in zip(sources, found, strict=True)]
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_ctranslate2_finds_our_translations(alpha: float, trained, tmp_path: Path) -> None:
     peer = pytest.importorskip("ctranslate2", reason="the extra `export` is not installed")
     transformer, exported = trained(SMALL)
     ctranslate2.write(exported, tmp_path)
-    decoding = config.Decoding(alpha=alpha, length_penalty="length", extra_length=8)
-    ours = Translator(transformer, refilled(transformer, exported), exported.tokenizer, decoding).translate(TEXT)
     theirs = peer.Translator(str(tmp_path), compute_type="float32", intra_threads=1)
-    for line, (best, *_) in zip(TEXT, ours, strict=True):
-        (ids,) = exported.tokenizer.encode([line])
+    pieces, ended = exported.pieces, 0
+    for source, ours, score in translations(transformer, exported, alpha):
         (found,) = theirs.translate_batch(
-            [exported.tokenizer.pieces(ids)],
+            [[pieces[i] for i in source]],
             beam_size=4,
             patience=1000,
+            min_decoding_length=0,
             length_penalty=alpha,
-            max_decoding_length=len(ids) + decoding.extra_length + 1,
+            max_decoding_length=len(source) + EXTRA + 1,
             return_scores=True,
         )
-        print(alpha, best.score, found.scores[0], exported.tokenizer.pieces(best.ids), found.hypotheses[0], best.cut)
+        assert found.scores[0] == pytest.approx(score, abs=1e-4)
+        assert found.hypotheses[0] == [pieces[i] for i in ours]
+        ended += len(ours) < len(source) + EXTRA
+    assert ended > len(TEXT) / 2
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_marian_finds_our_translations(alpha: float, trained, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="Marian runs on PyTorch")
+    transformers = pytest.importorskip("transformers", reason="the extra `export` is not installed")
+    transformer, exported = trained(SMALL)
+    marian.write(exported, tmp_path)
+    theirs = transformers.MarianMTModel.from_pretrained(tmp_path).eval()
+    for source, ours, score in translations(transformer, exported, alpha):
+        found = theirs.generate(
+            torch.tensor([[*source, EOS_ID]]),
+            length_penalty=alpha,
+            max_length=len(source) + EXTRA + 2,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+        assert found.sequences[0].tolist() == [BOS_ID, *ours, EOS_ID]
+        assert float(found.sequences_scores[0]) == pytest.approx(score, abs=1e-4)
 
 
 def test_int8_keeps_the_model_and_shrinks_it(trained, tmp_path: Path) -> None:
@@ -208,9 +238,14 @@ def test_nothing_is_overwritten_and_nothing_half_made_stays(tmp_path: Path) -> N
     (tmp_path / "there").mkdir()
     with pytest.raises(UserError, match="exists already"), new_directory(tmp_path / "there"):
         pytest.fail("must not get so far")
-    with pytest.raises(RuntimeError), new_directory(tmp_path / "new") as folder:
-        (folder / "file").write_text("half")
-        raise RuntimeError
+
+    def fail() -> None:
+        with new_directory(tmp_path / "new") as folder:
+            (folder / "file").write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
     with new_directory(tmp_path / "new") as folder:
         (folder / "file").write_text(json.dumps(1))
