@@ -65,6 +65,11 @@ class SentencePieceTokenizer:
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
 
     @property
+    def models(self) -> dict[Side, bytes]:
+        """The serialized SentencePiece model of each side."""
+        return {"source": self._model, "target": self._model}
+
+    @property
     def size(self) -> int:
         return int(self._processor.get_piece_size())
 
@@ -119,7 +124,7 @@ class MarianTokenizer:
     """A SentencePiece model for each language, and one list of pieces for both: what OPUS-MT's models come with."""
 
     def __init__(self, models: Mapping[Side, bytes], entries: Sequence[str]):
-        self._models, self._entries = dict(models), list(entries)
+        self.models, self._entries = dict(models), list(entries)
         self._processors = {
             side: sentencepiece.SentencePieceProcessor(model_proto=model) for side, model in models.items()
         }
@@ -159,7 +164,7 @@ class MarianTokenizer:
 
     def save(self, directory: Path) -> Path:
         path = directory / MARIAN_FILE
-        models = {side: base64.b64encode(model).decode() for side, model in self._models.items()}
+        models = {side: base64.b64encode(model).decode() for side, model in self.models.items()}
         write_atomically(path, json.dumps(models | {"pieces": self._entries}) + "\n")
         return path
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t_jax import config
-from t2t_jax.data.tokenizer import SENTENCEPIECE_FILE, SentencePieceTokenizer
+from t2t_jax.data.tokenizer import MarianTokenizer, SentencePieceTokenizer
 from t2t_jax.errors import ConfigError
 from t2t_jax.export.target import require
 from t2t_jax.export.trained import Trained, refuse_other_widths
@@ -198,16 +198,14 @@ def write(trained: Trained, directory: Path) -> None:
 
 
 def _write_tokenizer(trained: Trained, directory: Path) -> None:
-    """What MarianTokenizer reads: the model for both languages under their names, and the ids of its pieces."""
-    if not isinstance(trained.tokenizer, SentencePieceTokenizer):
+    """What MarianTokenizer reads: a SentencePiece model for each language, and the ids of their pieces."""
+    if not isinstance(trained.tokenizer, (SentencePieceTokenizer, MarianTokenizer)):
         say("MarianTokenizer reads SentencePiece models alone, so the tokenizer is written as this project's own file.")
         trained.tokenizer.save(directory)
         return
     data, decoding = trained.experiment.data, trained.experiment.decoding
-    content = trained.tokenizer.save(directory).read_bytes()
-    for name in ("source.spm", "target.spm"):
-        (directory / name).write_bytes(content)
-    (directory / SENTENCEPIECE_FILE).unlink()
+    for side, content in trained.tokenizer.models.items():
+        (directory / f"{side}.spm").write_bytes(content)
     _write_json(directory / "vocab.json", {piece: i for i, piece in enumerate(trained.pieces)})
     names = {
         "tokenizer_class": "MarianTokenizer",
