@@ -131,6 +131,32 @@ class Score:
 
 
 @dataclass(frozen=True)
+class Export:
+    """Write a run's averaged model as CTranslate2 or Hugging Face's transformers load it."""
+
+    format: Literal["ctranslate2", "marian"] = tyro.MISSING
+    """Tool it is for."""
+    output: Path = tyro.MISSING
+    """Directory to make; nothing that exists is overwritten."""
+    quantization: Literal["float32", "int8"] = "float32"
+    """ctranslate2: type of the weights on disk."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """Make a run directory of a Marian model of Hugging Face's transformers, to translate with and to train on."""
+
+    format: Literal["marian"] = tyro.MISSING
+    """Tool it comes from."""
+    output: Path = tyro.MISSING
+    """Run directory to make; nothing that exists is overwritten."""
+    test_source: Path | None = None
+    """Text in the source language that `evaluate` is to translate, one sentence a line."""
+    test_target: Path | None = None
+    """Its reference translation."""
+
+
+@dataclass(frozen=True)
 class Report:
     """Write report.html of each run again from what its directory holds."""
 
@@ -175,9 +201,11 @@ class Compare:
 class Verb:
     """A sub-command: what its target is, what it takes, what runs it (a function of `t2t_jax.commands`)."""
 
-    target: Literal["EXPERIMENT", "RUN", "RUN…", "SYSTEM SYSTEM", ""]
+    target: Literal["EXPERIMENT", "RUN", "RUN…", "DIR", "SYSTEM SYSTEM", ""]
     """One word for each target; `…` after the last allows more of them."""
     options: type
+    function: str | None = None
+    """Where it differs from the verb."""
 
 
 VERBS = {
@@ -187,6 +215,8 @@ VERBS = {
     "evaluate": Verb("RUN", Evaluate),
     "translate": Verb("RUN…", Translate),
     "score": Verb("RUN…", Score),
+    "export": Verb("RUN", Export),
+    "import": Verb("DIR", Import, "import_model"),
     "report": Verb("RUN…", Report),
     "bleu": Verb("", Bleu),
     "compare": Verb("SYSTEM SYSTEM", Compare),
@@ -242,7 +272,7 @@ def _dispatch(arguments: list[str]) -> int:
 
     choose_platform()
 
-    run: Callable[..., int] = getattr(commands, name)
+    run: Callable[..., int] = getattr(commands, verb.function or name)
     return run([Path(target) for target in targets], options)
 
 

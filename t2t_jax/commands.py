@@ -23,13 +23,15 @@ from t2t_jax.decoding.sampling import Sampling
 from t2t_jax.decoding.scorer import Scorer
 from t2t_jax.decoding.stream import in_chunks
 from t2t_jax.decoding.translator import Translation, Translator
-from t2t_jax.errors import UserError
+from t2t_jax.errors import ConfigError, UserError
 from t2t_jax.evaluation.bleu import PROTOCOLS, Protocol
 from t2t_jax.evaluation.bleu import bleu as score_bleu
 from t2t_jax.evaluation.comparison import compare as compare_systems
 from t2t_jax.evaluation.evaluate import SplitResult, evaluate_split, write_report
 from t2t_jax.evaluation.report_page import write_page
 from t2t_jax.evaluation.scored_text import read_contest, read_pair
+from t2t_jax.export import ctranslate2, marian, marian_import, trained
+from t2t_jax.export.target import new_directory
 from t2t_jax.parallel.channel import Channel
 from t2t_jax.parallel.memory import keep_freed_memory
 from t2t_jax.parallel.processes import connected
@@ -173,6 +175,32 @@ def score(targets: Sequence[Path], options: command_line.Score) -> int:
         say(f"{counts[0]:,} lines, {tokens:,} tokens, perplexity {math.exp(min(-total / tokens, 700.0)):.2f} a token")
     if cut:
         say(f"Lines too long to be read whole, of which only the beginning was scored: {cut:,}")
+    return DONE
+
+
+def export(targets: Sequence[Path], options: command_line.Export) -> int:
+    """Write a run for another tool and print where."""
+    (run,) = targets
+    if options.format == "marian" and options.quantization != "float32":
+        raise ConfigError(f"quantization={options.quantization!r} is CTranslate2's; a Marian export is float32.")
+    with new_directory(options.output) as directory:
+        model = trained.load(run)
+        if options.format == "ctranslate2":
+            ctranslate2.write(model, directory, options.quantization)
+        else:
+            marian.write(model, directory)
+    print(options.output)
+    return DONE
+
+
+def import_model(targets: Sequence[Path], options: command_line.Import) -> int:
+    """Make a run directory of another tool's model and print where."""
+    (source,) = targets
+    if (options.test_source is None) != (options.test_target is None):
+        raise UserError("`import` takes --test-source and --test-target together.")
+    with new_directory(options.output) as directory:
+        marian_import.read(source, directory, options.test_source, options.test_target)
+    print(options.output)
     return DONE
 
 

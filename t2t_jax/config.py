@@ -42,8 +42,14 @@ class Model:
     """Dropout on the attention weights. The paper mentions it without a value; the first released code had 0."""
     relu_dropout: float = 0.0
     """Dropout on the feed-forward network's inner activations (later tensor2tensor versions: 0.1)."""
+    activation: Literal["relu", "swish"] = "relu"
+    """Of the feed-forward network: the paper's, or that of Marian's published models."""
+    biases: Literal["feed_forward", "all"] = "feed_forward"
+    """Where biases are: in the feed-forward network alone (the paper), or in attention and the logits too (Marian)."""
     norm: Literal["post", "pre"] = "post"
     """Layer normalisation after the residual sum (the paper) or before the sub-layer (later code)."""
+    norm_epsilon: float = 1e-6
+    """Added to the variance in layer normalisation."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Position encodings: fixed sinusoids, or a learned table (Table 3, row E)."""
     sinusoid_layout: Literal["interleaved", "concatenated"] = "interleaved"
@@ -55,9 +61,8 @@ class Model:
 
     def __post_init__(self) -> None:
         _check_types(self)
-        _positive(
-            self, "num_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "max_positions", "vocabulary_multiple"
-        )
+        _positive(self, "num_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v")
+        _positive(self, "max_positions", "vocabulary_multiple", "norm_epsilon")
         _probability(self, "dropout", "attention_dropout", "relu_dropout")
         if self.d_model % self.num_heads and (self.d_k is None or self.d_v is None):
             raise ConfigError(
@@ -319,17 +324,8 @@ class Experiment:
 # What may differ between a run and its continuation: it does not change the parameters after a given step.
 # The corpus may move: its content is compared by hash, not by place.
 NOT_TRAJECTORY = frozenset(
-    {
-        "name",
-        "mesh",
-        "decoding",
-        "evaluation",
-        "data.directory",
-        "data.store",
-        "data.tokenizer_from",
-        "training.patience",
-    }
-    | {f"training.{name}" for name in ("num_steps", "log_every", "deterministic")}
+    {"name", "mesh", "decoding", "evaluation", "data.directory", "data.store", "data.tokenizer_from"}
+    | {f"training.{name}" for name in ("num_steps", "log_every", "deterministic", "patience")}
     | {f"training.{name}" for name in ("checkpoint_every", "checkpoint_unit", "keep_checkpoints", "average_last")}
 )
 
@@ -374,8 +370,13 @@ def trajectory(config: Experiment) -> dict[str, Any]:
 
 
 def config_hash(config: Experiment) -> str:
-    """Twelve hexadecimal digits that name the trajectory; equal for two runs that differ in mesh, length or logging."""
-    numbers_alike = {k: float(v) if type(v) is int else v for k, v in trajectory(config).items()}  # 1 == 1.0
+    """Twelve hexadecimal digits that name the trajectory; equal for two runs that differ in mesh, length or logging.
+
+    Fields at their defaults are left out, so that fields may be added; a default must therefore never change.
+    """
+    defaults = trajectory(Experiment())
+    chosen = {path: value for path, value in trajectory(config).items() if value != defaults[path]}
+    numbers_alike = {path: float(value) if type(value) is int else value for path, value in chosen.items()}  # 1 == 1.0
     canonical = json.dumps(numbers_alike, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

@@ -10,7 +10,7 @@ from typing import Any
 from t2t_jax import config
 from t2t_jax.data.sources import Split, read_lines
 from t2t_jax.data.store import SIDES, Store
-from t2t_jax.data.tokenizer import SENTENCEPIECE_FILE, WHITESPACE_FILE
+from t2t_jax.data.tokenizer import FILES
 from t2t_jax.errors import ConfigError, RunError
 from t2t_jax.files import write_atomically
 from t2t_jax.seal import is_sealed
@@ -60,7 +60,7 @@ def adopt(run: Path, experiment: config.Experiment, store: Store) -> None:
         for split, side in itertools.product(("validation", "test"), SIDES):
             write_atomically(texts / f"{split}.{side}", (store.directory / f"{split}.{side}").read_bytes())
         kept = store.tokenizer.save(run)
-        for other in {SENTENCEPIECE_FILE, WHITESPACE_FILE} - {kept.name}:  # of settings that were never trained
+        for other in set(FILES) - {kept.name}:  # of settings that were never trained
             (run / other).unlink(missing_ok=True)
         write_atomically(run / DATA, json.dumps(store.manifest, indent=2, ensure_ascii=False) + "\n")
         write_atomically(run / CONFIG, config.to_json(experiment))

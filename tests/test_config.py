@@ -162,3 +162,11 @@ def test_hash_covers_the_trajectory_and_nothing_else() -> None:
         dataclasses.replace(base, data=Data(vocabulary_size=1000)),
     ):
         assert config.config_hash(changed) != config.config_hash(base)
+
+
+def test_the_hash_of_a_published_run_stays() -> None:
+    """docs/reproduction.md lists it; fields that are added later must not change it."""
+    assert (
+        config.config_hash(load_experiment(Path(__file__).parents[1] / "experiments" / "quickstart.py"))
+        == "a49d361ffb5c"
+    )

@@ -14,7 +14,7 @@ ORDER = [
     {"run_directory", "run_lock", "launcher"},
     {"training"},
     {"decoding", "planning"},
-    {"evaluation"},
+    {"evaluation", "export"},
     {"command_line"},
     {"commands"},
 ]

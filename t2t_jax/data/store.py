@@ -24,13 +24,13 @@ import numpy as np
 from t2t_jax import config, progress
 from t2t_jax.data import tokenizer as tokenizers
 from t2t_jax.data.sources import SPLITS, Pair, Source, Split, open_source
-from t2t_jax.data.tokenizer import Tokenizer
+from t2t_jax.data.tokenizer import Side, Tokenizer
 from t2t_jax.errors import DataError
 from t2t_jax.files import sha256, write_atomically
 
 FORMAT = 1
 MANIFEST = "store.json"
-SIDES = ("source", "target")
+SIDES: tuple[Side, Side] = ("source", "target")
 CHUNK = 20_000  # pairs tokenised at once
 
 
@@ -184,7 +184,7 @@ def _refuse_foreign(directory: Path, shared: bool) -> None:
     if not directory.exists():
         return
     names = {path.name for path in directory.iterdir()} if directory.is_dir() else {""}
-    ours = {MANIFEST, tokenizers.SENTENCEPIECE_FILE, tokenizers.WHITESPACE_FILE}
+    ours = {MANIFEST, *tokenizers.FILES}
     ours |= {f"train.{side}.{part}.npy" for side in SIDES for part in ("tokens", "lengths")}
     ours |= {f"{split}.{side}" for split in ("validation", "test") for side in SIDES}
     if names - ours:
@@ -204,7 +204,7 @@ def _reused_tokenizer(data: config.Data) -> Path | None:
     if data.tokenizer_from is None:
         return None
     path = Path(data.tokenizer_from)
-    for name in (tokenizers.SENTENCEPIECE_FILE, tokenizers.WHITESPACE_FILE) if path.is_dir() else ():
+    for name in tokenizers.FILES if path.is_dir() else ():
         if (path / name).is_file():
             return path / name
     if not path.is_file():
@@ -261,7 +261,7 @@ def _tokenise(data: config.Data, source: Source, tokenizer: Tokenizer, directory
     with names[0].open("wb") as left, names[1].open("wb") as right:
         pairs = progress.track(source.pairs("train"), "tokenising")
         for chunk in _chunks(_clean(pairs, dropped)):
-            encoded = [tokenizer.encode(side) for side in chunk]
+            encoded = [tokenizer.encode(lines, side) for lines, side in zip(chunk, SIDES, strict=True)]
             fits = [max(len(s), len(t)) < data.max_length for s, t in zip(*encoded, strict=True)]
             dropped["too long"] += len(fits) - sum(fits)
             for ids, file, sizes in zip(encoded, (left, right), lengths, strict=True):

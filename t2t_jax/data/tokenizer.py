@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import collections
 import io
 import itertools
+import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import sentencepiece
 
@@ -17,7 +19,10 @@ from t2t_jax.errors import ConfigError, DataError, RunError
 from t2t_jax.files import write_atomically
 from t2t_jax.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIAL_SYMBOLS, UNK_ID
 
-SENTENCEPIECE_FILE, WHITESPACE_FILE = "tokenizer.model", "tokenizer.vocabulary"
+SENTENCEPIECE_FILE, WHITESPACE_FILE, MARIAN_FILE = "tokenizer.model", "tokenizer.vocabulary", "tokenizer.marian.json"
+FILES = (SENTENCEPIECE_FILE, WHITESPACE_FILE, MARIAN_FILE)
+
+Side = Literal["source", "target"]
 
 
 class Tokenizer(Protocol):
@@ -28,8 +33,8 @@ class Tokenizer(Protocol):
         """Entries of the vocabulary, special symbols included."""
         ...
 
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Ids of each line; never pad, begin or end of sentence."""
+    def encode(self, lines: Sequence[str], side: Side = "source") -> list[list[int]]:
+        """Ids of each line; never pad, begin or end of sentence. Most vocabularies treat both sides alike."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -63,10 +68,15 @@ class SentencePieceTokenizer:
         return isinstance(other, SentencePieceTokenizer) and self._model == other._model
 
     @property
+    def models(self) -> dict[Side, bytes]:
+        """The serialized SentencePiece model of each side."""
+        return {"source": self._model, "target": self._model}
+
+    @property
     def size(self) -> int:
         return int(self._processor.get_piece_size())
 
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+    def encode(self, lines: Sequence[str], side: Side = "source") -> list[list[int]]:
         return self._processor.encode(list(lines), out_type=int)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -98,7 +108,7 @@ class WhitespaceTokenizer:
     def size(self) -> int:
         return len(self._entries)
 
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+    def encode(self, lines: Sequence[str], side: Side = "source") -> list[list[int]]:
         return [[self._ids.get(token, UNK_ID) for token in _tokens(line)] for line in lines]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -113,6 +123,58 @@ class WhitespaceTokenizer:
     def save(self, directory: Path) -> Path:
         path = directory / WHITESPACE_FILE
         write_atomically(path, "".join(f"{entry}\n" for entry in self._entries))
+        return path
+
+
+class MarianTokenizer:
+    """A SentencePiece model for each language, and one list of pieces for both: what OPUS-MT's models come with."""
+
+    def __init__(self, models: Mapping[Side, bytes], entries: Sequence[str]):
+        self.models, self._entries = dict(models), list(entries)
+        self._processors = {
+            side: sentencepiece.SentencePieceProcessor(model_proto=model) for side, model in models.items()
+        }
+        self._ids = {entry: i for i, entry in enumerate(entries) if i >= len(SPECIAL_SYMBOLS)}
+
+    @classmethod
+    def parse(cls, file: Path) -> MarianTokenizer:
+        """Read what `save` wrote."""
+        try:
+            saved = json.loads(file.read_bytes())
+            sides: tuple[Side, ...] = ("source", "target")
+            return cls({side: base64.b64decode(saved[side]) for side in sides}, saved["pieces"])
+        except (ValueError, KeyError, TypeError, RuntimeError):
+            raise RunError(f"{str(file)!r} is damaged; import the model again.") from None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MarianTokenizer) and (self.models, self._entries) == (other.models, other._entries)
+
+    @property
+    def size(self) -> int:
+        return len(self._entries)
+
+    def encode(self, lines: Sequence[str], side: Side = "source") -> list[list[int]]:
+        return [[self._ids.get(piece, UNK_ID) for piece in self._split(line, side)] for line in lines]
+
+    def _split(self, line: str, side: Side) -> list[str]:
+        """The pieces of a line; a language code (>>fra<<) at its beginning is one piece."""
+        code = re.match(r">>[^<]*<<", line) if side == "source" else None
+        start = code.end() if code else 0
+        return [line[:start]] * bool(code) + self._processors[side].encode(line[start:], out_type=str)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return _one_line(self._processors["target"].decode_pieces(self.pieces(ids))).strip()
+
+    def plain(self, line: str) -> str:
+        return line
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._entries[int(i)] for i in ids]
+
+    def save(self, directory: Path) -> Path:
+        path = directory / MARIAN_FILE
+        models = {side: base64.b64encode(model).decode() for side, model in self.models.items()}
+        write_atomically(path, json.dumps(models | {"pieces": self._entries}) + "\n")
         return path
 
 
@@ -137,10 +199,12 @@ def load(path: Path) -> Tokenizer:
     Raises:
       RunError: there is none, or it is damaged.
     """
-    candidates = [path / SENTENCEPIECE_FILE, path / WHITESPACE_FILE] if path.is_dir() else [path]
+    candidates = [path / name for name in FILES] if path.is_dir() else [path]
     file = next((p for p in candidates if p.is_file()), None)
     if file is None:
-        raise RunError(f"There is no tokenizer at {str(path)!r}; expected {SENTENCEPIECE_FILE} or {WHITESPACE_FILE}.")
+        raise RunError(f"There is no tokenizer at {str(path)!r}; expected {' or '.join(FILES)}.")
+    if file.name.endswith(".marian.json"):
+        return MarianTokenizer.parse(file)
     if file.suffix == ".vocabulary":
         try:
             entries = file.read_bytes().decode().removesuffix("\n").split("\n")  # as text, a CR would end a line too

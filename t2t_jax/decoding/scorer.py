@@ -41,7 +41,7 @@ class Scorer:
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore]:
         """The score of each pair; a blank line is the empty sentence. It depends on that pair alone."""
         tokenizer = self._translator.tokenizer
-        sides = [tokenizer.encode(lines) for lines in (sources, targets)]
+        sides = [tokenizer.encode(sources), tokenizer.encode(targets, "target")]
         waiting: dict[int, list[int]] = defaultdict(list)
         for place, pair in enumerate(zip(*sides, strict=True)):
             waiting[self._translator.padded_length(max(pair, key=len))].append(place)

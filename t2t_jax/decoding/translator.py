@@ -189,7 +189,7 @@ class Translator:
         if n_best > self.decoding.beam_size and sampling is None:
             raise ConfigError(f"decoding: beam_size={self.decoding.beam_size} cannot give the {n_best} best.")
         encoded = self.tokenizer.encode(lines)
-        begun = self.tokenizer.encode(prefixes) if prefixes is not None else None
+        begun = self.tokenizer.encode(prefixes, "target") if prefixes is not None else None
         waiting: dict[int, list[int]] = collections.defaultdict(list)
         for place in sorted(range(len(lines)), key=lambda i: -len(encoded[i])):
             if lines[place].strip() and encoded[place]:

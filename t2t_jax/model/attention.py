@@ -33,7 +33,10 @@ def scaled_dot_product_attention(
 
 
 class MultiHeadAttention(nn.Module):
-    """h heads in parallel, each with its own projections, joined by an output projection (section 3.2.2). No biases."""
+    """h heads in parallel, each with its own projections, joined by an output projection (section 3.2.2).
+
+    The paper's projections have no biases; those of `config.Model.biases` "all" do.
+    """
 
     d_model: int
     num_heads: int
@@ -41,6 +44,7 @@ class MultiHeadAttention(nn.Module):
     d_v: int
     dropout: float
     dtype: jnp.dtype
+    biases: bool = False
 
     def setup(self) -> None:
         split = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform", in_axis=0, out_axis=(1, 2))
@@ -50,23 +54,30 @@ class MultiHeadAttention(nn.Module):
         self.key = parameter(self, "key", split, ("embed", "heads", "kv"), (d_model, heads, self.d_k), self.dtype)
         self.value = parameter(self, "value", split, ("embed", "heads", "kv"), (d_model, heads, self.d_v), self.dtype)
         self.output = parameter(self, "output", join, ("heads", "kv", "embed"), (heads, self.d_v, d_model), self.dtype)
+        self.query_bias = self._bias("query_bias", ("heads", "kv"), (heads, self.d_k))
+        self.key_bias = self._bias("key_bias", ("heads", "kv"), (heads, self.d_k))
+        self.value_bias = self._bias("value_bias", ("heads", "kv"), (heads, self.d_v))
+        self.output_bias = self._bias("output_bias", (None,), (d_model,))
         self.weight_dropout = nn.Dropout(self.dropout)
+
+    def _bias(self, name: str, axes: tuple[str | None, ...], shape: tuple[int, ...]) -> jax.Array | float:
+        return parameter(self, name, nn.initializers.zeros, axes, shape, self.dtype) if self.biases else 0.0
 
     def keys_values(self, memory: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Project what is attended to: [B, S, D] to keys [B, S, H, K] and values [B, S, H, V]."""
         memory = memory.astype(self.dtype)
         return (
-            jnp.einsum("bsd,dhk->bshk", memory, self.key),
-            jnp.einsum("bsd,dhv->bshv", memory, self.value),
+            jnp.einsum("bsd,dhk->bshk", memory, self.key) + self.key_bias,
+            jnp.einsum("bsd,dhv->bshv", memory, self.value) + self.value_bias,
         )
 
     def __call__(
         self, x: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array, *, deterministic: bool
     ) -> jax.Array:
         """Attend from x [B, Q, D] over keys [B, S, H, K] and values [B, S, H, V]; returns [B, Q, D]."""
-        queries = jnp.einsum("bqd,dhk->bqhk", x.astype(self.dtype), self.query)
+        queries = jnp.einsum("bqd,dhk->bqhk", x.astype(self.dtype), self.query) + self.query_bias
         weights = scaled_dot_product_attention(queries, keys, mask)
         self.sow("intermediates", "weights", weights)
         weights = self.weight_dropout(weights.astype(self.dtype), deterministic=deterministic)
         heads = jnp.einsum("bhqs,bshv->bqhv", weights, values)
-        return jnp.einsum("bqhv,hvd->bqd", heads, self.output)
+        return jnp.einsum("bqhv,hvd->bqd", heads, self.output) + self.output_bias

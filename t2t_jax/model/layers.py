@@ -15,7 +15,7 @@ from t2t_jax.model.parameters import parameter
 
 
 class FeedForward(nn.Module):
-    """FFN(x) = max(0, x W1 + b1) W2 + b2, equation 2, at every position alike."""
+    """FFN(x) = max(0, x W1 + b1) W2 + b2, equation 2, at every position alike; or with swish instead of max(0, ·)."""
 
     config: config.Model
     dtype: jnp.dtype
@@ -28,7 +28,8 @@ class FeedForward(nn.Module):
         b1 = parameter(self, "b1", zeros, ("mlp",), (d_ff,), self.dtype)
         w2 = parameter(self, "w2", xavier, ("mlp", "embed"), (d_ff, d_model), self.dtype)
         b2 = parameter(self, "b2", zeros, (None,), (d_model,), self.dtype)
-        inner = nn.relu(x.astype(self.dtype) @ w1 + b1)
+        activation = nn.relu if self.config.activation == "relu" else nn.swish
+        inner = activation(x.astype(self.dtype) @ w1 + b1)
         inner = nn.Dropout(self.config.relu_dropout)(inner, deterministic=deterministic)
         return inner @ w2 + b2
 
@@ -37,10 +38,11 @@ class LayerNorm(nn.Module):
     """Layer normalisation over D, computed in float32."""
 
     dtype: jnp.dtype
+    epsilon: float
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        norm = nn.LayerNorm(epsilon=1e-6, dtype=jnp.float32, name="norm")
+        norm = nn.LayerNorm(epsilon=self.epsilon, dtype=jnp.float32, name="norm")
         return norm(x.astype(jnp.float32)).astype(self.dtype)
 
 
@@ -52,7 +54,7 @@ class Residual(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array], *, deterministic: bool) -> jax.Array:
-        norm = LayerNorm(self.dtype)
+        norm = LayerNorm(self.dtype, self.config.norm_epsilon)
         dropout = nn.Dropout(self.config.dropout, deterministic=deterministic)
         y = norm(x + dropout(sublayer(x))) if self.config.norm == "post" else x + dropout(sublayer(norm(x)))
         return nn.with_logical_constraint(y, ("batch", "length", "activation"))
@@ -60,9 +62,8 @@ class Residual(nn.Module):
 
 def attention(config: config.Model, dtype: jnp.dtype) -> MultiHeadAttention:
     """Multi-head attention of the config's sizes."""
-    return MultiHeadAttention(
-        config.d_model, config.num_heads, config.key_width, config.value_width, config.attention_dropout, dtype
-    )
+    widths = config.d_model, config.num_heads, config.key_width, config.value_width
+    return MultiHeadAttention(*widths, config.attention_dropout, dtype, biases=config.biases == "all")
 
 
 class EncoderLayer(nn.Module):

@@ -43,7 +43,10 @@ class Transformer(nn.Module):
         self.decoder = [DecoderLayer(self.config, self.dtype) for _ in range(self.config.num_layers)]
         self.embedding_dropout = nn.Dropout(self.config.dropout)
         if self.config.norm == "pre":  # nothing has normalised a pre-norm stack's last sum
-            self.encoder_norm, self.decoder_norm = LayerNorm(self.dtype), LayerNorm(self.dtype)
+            self.encoder_norm = LayerNorm(self.dtype, self.config.norm_epsilon)
+            self.decoder_norm = LayerNorm(self.dtype, self.config.norm_epsilon)
+        if self.config.biases == "all":
+            self.logits_bias = parameter(self, "logits_bias", nn.initializers.zeros, ("vocabulary",), shape[:1])
 
     def __call__(self, source: jax.Array, target: jax.Array, *, deterministic: bool) -> jax.Array:
         """Teacher forcing: logits [B, T, Z] of each target token [B, T] given source [B, S] and those before."""
@@ -105,6 +108,8 @@ class Transformer(nn.Module):
             x = self.decoder_norm(x)
         table = self.embedding.astype(self.dtype)
         logits = jnp.einsum("btd,zd->btz", x, table, preferred_element_type=jnp.float32)
+        if self.config.biases == "all":
+            logits = logits + self.logits_bias
         logits = nn.with_logical_constraint(logits, ("batch", "length", "vocabulary"))
         return jnp.where(jnp.arange(table.shape[0]) < self.vocabulary_size, logits, MASKED)
 

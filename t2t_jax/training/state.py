@@ -51,7 +51,7 @@ def init_state(transformer: Transformer, optimizer: optax.GradientTransformation
 def count_parameters(params: Params, transformer: Transformer) -> int:
     """Trainable numbers, without the rows that fill the vocabulary up to its multiple."""
     model, vocabulary = transformer.config, transformer.vocabulary_size
-    filling = (model.padded_vocabulary(vocabulary) - vocabulary) * model.d_model
+    filling = (model.padded_vocabulary(vocabulary) - vocabulary) * (model.d_model + (model.biases == "all"))
     return sum(leaf.size for leaf in jax.tree.leaves(params)) - filling
 
 

@@ -64,7 +64,8 @@ class HeldOut:
           DataError: no pair is left.
         """
         data, training = experiment.data, experiment.training
-        sides = [[np.asarray(ids, np.int32) for ids in tokenizer.encode(lines)] for lines in (source, target)]
+        encoded = tokenizer.encode(source, "source"), tokenizer.encode(target, "target")
+        sides = [[np.asarray(ids, np.int32) for ids in side] for side in encoded]
         fits = [min(len(s), len(t)) > 0 and max(len(s), len(t)) < data.max_length for s, t in zip(*sides, strict=True)]
         if not any(fits):
             raise DataError(f"No held-out pair has 1 to {data.max_length - 1} tokens on both sides.")

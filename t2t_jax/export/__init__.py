@@ -1,0 +1,1 @@
+"""Trained models for the tools that people serve with, and models from there."""
