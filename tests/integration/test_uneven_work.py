@@ -63,4 +63,4 @@ def test_the_answers_of_two_processes_are_those_of_one_to_the_bit(answers: dict[
     for lines in COUNTS:
         assert answers[2][f"1 {lines}"] == answers[1][f"1 {lines}"]
     distinct = {(text, score) for text, score in answers[1][f"1 {max(COUNTS)}"]}
-    assert len(distinct) > 30, "an order that is wrong would show"
+    assert len(distinct) > 12, "an order that is wrong would show"
