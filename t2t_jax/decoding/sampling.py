@@ -104,7 +104,7 @@ def sample(
 
 
 def narrow(logits: jax.Array, settings: Sampling) -> jax.Array:
-    """Logits [..., Z] with all but the likeliest, by `top_k` and by `top_p`, made impossible."""
+    """Logits [..., Z] with all but the likeliest, by `top_k` and by `top_p`, made impossible; equals stay together."""
     if settings.top_k is not None and settings.top_k < logits.shape[-1]:
         least = jax.lax.top_k(logits, settings.top_k)[0][..., -1:]
         logits = jnp.where(logits >= least, logits, NEVER)

@@ -85,7 +85,7 @@ def test_draws_begin_with_the_prefix() -> None:
 
 
 @given(
-    st.lists(st.floats(-5, 5, width=32), min_size=2, max_size=9, unique=True),
+    st.lists(st.integers(-40, 40).map(lambda eighths: eighths / 8), min_size=2, max_size=9, unique=True),
     st.integers(1, 9),
     st.floats(0.05, 1.0),
 )

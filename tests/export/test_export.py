@@ -12,7 +12,7 @@ import pytest
 from t2t_jax import config, model
 from t2t_jax.config import Model
 from t2t_jax.data import tokenizer as tokenizers
-from t2t_jax.decoding.translator import Translation, Translator
+from t2t_jax.decoding.translator import Member, Translation, Translator
 from t2t_jax.errors import ConfigError, UserError
 from t2t_jax.export import ctranslate2, marian
 from t2t_jax.export.target import new_directory
@@ -152,7 +152,8 @@ def test_ctranslate2_gives_our_scores(settings: Model, trained, tmp_path: Path) 
 def translations(transformer: Transformer, exported: Trained, alpha: float) -> list[tuple[list[int], Translation]]:
     """Source ids and translation of each line; some end by themselves, some are cut at the limit."""
     decoding = config.Decoding(alpha=alpha, length_penalty="length", extra_length=EXTRA)
-    translator = Translator(transformer, refilled(transformer, exported), exported.tokenizer, decoding)
+    member = Member(transformer, refilled(transformer, exported))
+    translator = Translator([member], exported.tokenizer, decoding)
     sources, found = exported.tokenizer.encode(TEXT), translator.translate(TEXT)
     best = [first for first, *_ in found]
     assert {translation.cut for translation in best} == {False, True}

@@ -62,4 +62,5 @@ def test_every_line_is_answered_once_and_alike(
 def test_the_answers_of_two_processes_are_those_of_one_to_the_bit(answers: dict[int, Answers]) -> None:
     for lines in COUNTS:
         assert answers[2][f"1 {lines}"] == answers[1][f"1 {lines}"]
-        assert len({text for text, _ in answers[1][f"1 {lines}"]}) >= min(lines, 5), "they are not all one"
+    distinct = {(text, score) for text, score in answers[1][f"1 {max(COUNTS)}"]}
+    assert len(distinct) > 12, "an order that is wrong would show"
