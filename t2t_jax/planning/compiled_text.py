@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from t2t_jax.planning.hlo import Array, Instruction, first_group, parse_computations, rounds_of
+
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute", "all-to-all")
 # Less common kinds; they are counted under their own names when they appear.
 RARE_COLLECTIVES = ("ragged-all-to-all", "collective-broadcast")
@@ -49,48 +51,6 @@ FUSED_ATTENTION = {
     "tpu_custom_call": "a Pallas kernel",
     "triton_kernel_call": "a Triton kernel",
 }
-BITS = {"pred": 8, "token": 0, "opaque": 0}
-
-_SHAPE = re.compile(r"\b([a-z][a-z0-9]*)\[([\d,<=]*)\](?:\{([^}]*)\})?")
-_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*)$")
-_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
-_OPCODE = re.compile(r"(?:^|\s)([a-z][a-z0-9\-]*)\(")
-_NAME = re.compile(r"%([\w.\-]+)")
-
-
-@dataclass(frozen=True)
-class Array:
-    """One array of a type: element type, dimensions, and whether it lies in the device's main memory."""
-
-    dtype: str
-    dimensions: tuple[int, ...]
-    main_memory: bool = True
-
-    @property
-    def size(self) -> int:
-        """Elements."""
-        return math.prod(self.dimensions)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes, without the padding of tiles."""
-        return -(-self.size * _bits(self.dtype) // 8)
-
-
-@dataclass(frozen=True)
-class Instruction:
-    """One line: `name` = `result` `opcode`(`operands`), `attributes`."""
-
-    name: str
-    result: tuple[Array, ...]
-    opcode: str
-    operands: tuple[str, ...]
-    attributes: str
-
-    def called(self, attribute: str) -> str | None:
-        """The computation that `attribute` (calls, body, to_apply) names."""
-        match = re.search(rf"\b{attribute}=%?([\w.\-]+)", self.attributes)
-        return match[1] if match else None
 
 
 @dataclass(frozen=True)
@@ -129,15 +89,7 @@ class CompiledText:
     def __init__(self, text: str, devices: int):
         """Parse the text of a program for `devices` devices."""
         self._devices = devices
-        self._computations: dict[str, dict[str, Instruction]] = {}
-        self._entry = ""
-        current: dict[str, Instruction] = {}
-        for line in text.splitlines():
-            if header := _COMPUTATION.match(line):
-                current = self._computations.setdefault(header[2], {})
-                self._entry = header[2] if header[1] else self._entry
-            elif (match := _INSTRUCTION.match(line)) and (instruction := _parse(match[1], match[2])):
-                current[instruction.name] = instruction
+        self._computations, self._entry = parse_computations(text)
 
     @functools.cached_property
     def collectives(self) -> list[Collective]:
@@ -212,7 +164,7 @@ class CompiledText:
     def loops(self) -> list[int | None]:
         """Rounds of every loop the program has; None where the text does not say."""
         walk = self._walk(inside_fusions=False)
-        return [_rounds(instruction) for _, _, instruction in walk if instruction.opcode == "while"]
+        return [rounds_of(instruction) for _, _, instruction in walk if instruction.opcode == "while"]
 
     def _calls_like(self, part: str) -> int:
         return sum(n for target, n in self.custom_calls.items() if part in target)
@@ -228,7 +180,7 @@ class CompiledText:
             for instruction in self._computations[name].values():
                 yield times, name, instruction
                 if instruction.opcode == "while":
-                    rounds = times * (_rounds(instruction) or 1)
+                    rounds = times * (rounds_of(instruction) or 1)
                     inner = [(instruction.called("body"), rounds), (instruction.called("condition"), rounds)]
                 elif instruction.opcode == "fusion":
                     inner = [(instruction.called("calls"), times)] if inside_fusions else []
@@ -236,7 +188,7 @@ class CompiledText:
                     inner = [(instruction.called("calls") or instruction.called("to_apply"), times)]
                 elif instruction.opcode == "conditional":  # any of its branches may run: count them all
                     branches = re.search(r"branch_computations=\{([^}]*)\}", instruction.attributes)
-                    names = _NAME.findall(branches[1]) if branches else []
+                    names = re.findall(r"%([\w.\-]+)", branches[1]) if branches else []
                     names += [instruction.called(f"{value}_computation") for value in ("true", "false")]
                     inner = [(branch, times) for branch in names]
                 else:
@@ -253,7 +205,7 @@ class CompiledText:
             steps = re.findall(r"(\d+),(\d+)", pairs[1]) if pairs else []
             apart = [(int(a), int(b)) for a, b in steps if a != b]
             return max(apart, key=lambda step: abs(step[0] - step[1])) if apart else ()
-        return _first_group(instruction.attributes) or tuple(range(self._devices))
+        return first_group(instruction.attributes) or tuple(range(self._devices))
 
     def _traffic(self, instruction: Instruction, home: dict[str, Instruction]) -> int:
         opcode = instruction.opcode
@@ -361,87 +313,6 @@ def _window(window: dict[str, str], name: str, place: int, default: int) -> int:
 
 def _operands(instruction: Instruction, home: dict[str, Instruction]) -> tuple[Array, ...]:
     return tuple(array for name in instruction.operands if name in home for array in home[name].result)
-
-
-def _parse(name: str, rest: str) -> Instruction | None:
-    """The instruction after its name; None for a line that is none."""
-    opcode = _OPCODE.search(rest)
-    if opcode is None:
-        return None
-    end = _closing(rest, opcode.end() - 1)
-    inside = rest[opcode.end() : end]
-    # A parameter's number stands where others have operands; there is nothing else to say about it.
-    attributes = inside if opcode[1] == "parameter" else rest[end + 1 :]
-    result = _arrays(rest[: opcode.start()])
-    return Instruction(name, result, opcode[1], tuple(_NAME.findall(inside)), attributes)
-
-
-def _closing(text: str, start: int) -> int:
-    """Place of the parenthesis that closes the one at `start`."""
-    depth = 0
-    for match in re.compile(r"[()]").finditer(text, start):
-        depth += 1 if match[0] == "(" else -1
-        if depth == 0:
-            return match.start()
-    return len(text)
-
-
-def _arrays(text: str) -> tuple[Array, ...]:
-    """All arrays of a type, tuples flattened."""
-    found = []
-    for dtype, dimensions, layout in _SHAPE.findall(text):
-        space = re.search(r"S\((\d+)\)", layout)
-        sizes = tuple(int(n.lstrip("<=")) for n in dimensions.split(",") if n)
-        found.append(Array(dtype, sizes, main_memory=space is None or space[1] == "0"))
-    return tuple(found)
-
-
-def _bits(dtype: str) -> int:
-    if dtype in BITS:
-        return BITS[dtype]
-    digits = re.search(r"\d+", dtype)
-    return int(digits[0]) if digits else 0
-
-
-def _rounds(loop: Instruction) -> int | None:
-    known = re.search(r'known_trip_count"?[=:]\{"?n"?[=:]"?(\d+)', loop.attributes)
-    return int(known[1]) if known else None
-
-
-def _first_group(attributes: str) -> tuple[int, ...]:
-    """The first of a collective's groups of devices; empty when the text leaves it at "all".
-
-    XLA writes them as lists {{0,1},{2,3}}, as an order of all devices [groups,members]<=[dims]T(axes), or as axes of a
-    mesh mesh['a'=2,'b'=4] {'b'}.
-    """
-    if listed := re.search(r"replica_groups=\{\{([\d,]+)\}", attributes):
-        return tuple(int(n) for n in listed[1].split(","))
-    if order := re.search(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", attributes):
-        first = _iota(order[3], order[4]).reshape(int(order[1]), int(order[2]))[0]
-        return tuple(int(n) for n in first)
-    if mesh := re.search(r"replica_groups=mesh\[([^\]]*)\]([^{]*)\{([^}]*)\}", attributes):
-        axes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", mesh[1])}
-        devices = re.search(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", mesh[2])
-        ids = _iota(devices[1], devices[2]) if devices else np.arange(math.prod(axes.values()))
-        ids = ids.reshape([*axes.values()])
-        taken = {
-            name: (int(before or 1), int(size or axes[name])) for name, before, size in _MESH_AXIS.findall(mesh[3])
-        }
-        for place, (name, size) in enumerate(axes.items()):
-            before, members = taken.get(name, (size, 1))  # an axis is split as before x members x after
-            rows = np.arange(size).reshape(before, members, -1)
-            ids = ids.take(rows[0, :, 0], axis=place)
-        return tuple(int(n) for n in ids.ravel())
-    return ()
-
-
-_MESH_AXIS = re.compile(r"'([^']+)'(?::\((\d+)\)(\d+))?")
-
-
-def _iota(dimensions: str, transposition: str | None) -> np.ndarray:
-    sizes = [int(n) for n in dimensions.split(",")]
-    ids = np.arange(math.prod(sizes)).reshape(sizes)
-    return ids.transpose([int(n) for n in transposition.split(",")]).ravel() if transposition else ids.ravel()
 
 
 def by_kind(collectives: Sequence[Collective]) -> dict[str, tuple[int, int]]:

@@ -239,10 +239,7 @@ def compiled_from(executable: jax.stages.Compiled, devices: int, seconds: float)
     memory = Memory(
         sizes.argument_size_in_bytes, sizes.temp_size_in_bytes + written, sizes.generated_code_size_in_bytes
     )
-    try:
-        costs = executable.cost_analysis() or {}
-    except (NotImplementedError, jax.errors.JaxRuntimeError):  # XLA has none for GPUs that are not here
-        costs = {}
+    costs = executable.cost_analysis() or {}  # XLA has none for GPUs that are not here
     estimate = costs.get("optimal_seconds", 0)  # negative where the compiler gives up on a part
     return Compiled(
         memory, costs.get("flops"), estimate if estimate > 0 else None, CompiledText(text, devices), seconds

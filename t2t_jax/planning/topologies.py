@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import math
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import jax
@@ -131,21 +131,17 @@ class Topology:
                 f"Compiling for {self.chip.name} needs {package}, which is not installed: pip install '.[{extra}]' "
                 "(no such device is needed)."
             )
+        options: dict[str, str] = {}
+        if platform == "tpu":
+            _quiet_libtpu()
+        else:
+            grid = f"1x{self.size // self.per_host}x{self.per_host}"
+            options = {"topology": grid, "target_config": _gpu_description(self.chip)}
         try:
-            if platform == "tpu":
-                _quiet_libtpu()
-                return list(topologies.get_topology_desc(platform="tpu", topology_name=self.name).devices)
-            return list(
-                topologies.get_topology_desc(
-                    platform="cuda",
-                    topology_name=self.name,
-                    topology=f"1x{self.size // self.per_host}x{self.per_host}",
-                    target_config=_gpu_description(self.chip),
-                ).devices
-            )
-        except (RuntimeError, NotImplementedError) as error:
-            first = str(error).strip().splitlines()[0]
-            raise UserError(f"The installed {package} cannot compile for {self.name!r}: {first}") from None
+            return list(topologies.get_topology_desc(platform=platform, topology_name=self.name, **options).devices)
+        except RuntimeError as error:  # of XLA or the plugin, which tell what they miss in the first line
+            reason = (str(error).strip() or repr(error)).split("\n")[0]
+            raise UserError(f"The installed {package} cannot compile for {self.name!r}: {reason}") from None
 
     def bandwidth(self, group: tuple[int, ...]) -> float:
         """Bytes a second that each device of a ring over `group` (positions of devices) can send.
@@ -155,7 +151,7 @@ class Topology:
         """
         if self.chip.network is None or len({position // self.per_host for position in group}) == 1:
             return self.chip.links
-        together = max(_counts(position // self.per_host for position in group))
+        together = max(collections.Counter(position // self.per_host for position in group).values())
         return min(self.chip.links, together * self.chip.network)
 
 
@@ -185,13 +181,6 @@ def parse(name: str | None) -> Topology:
     if not 1 <= len(numbers) <= 2 or numbers[-1] > 8:
         raise UserError(f"{name!r} is no number of GPUs: at most 8, or hosts x GPUs in each, at most 8. {known}")
     return Topology(name, chip, math.prod(numbers), per_host=numbers[-1])
-
-
-def _counts(items: Iterator[int]) -> list[int]:
-    seen: dict[int, int] = {}
-    for item in items:
-        seen[item] = seen.get(item, 0) + 1
-    return list(seen.values())
 
 
 def _quiet_libtpu() -> None:
