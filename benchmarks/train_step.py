@@ -11,99 +11,59 @@ from __future__ import annotations
 import argparse
 import glob
 import json
-import os
-import platform
 import statistics
-import subprocess
 import sys
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from benchmarks.sizes import SIZES
+from benchmarks.turns import Contestant, ContestantEnded, machine
 from t2t_jax.planning.flops import step_flops
 
-ROOT = Path(__file__).parents[1]
 MATRIX_FLOPS = 2 * 2048**3
 TCMALLOC = glob.glob("/usr/lib/*/libtcmalloc_minimal.so.4")
 
 
-@dataclass
-class Contestant:
-    """A process and what it has shown."""
-
-    name: str
-    process: subprocess.Popen[str]
-    versions: dict[str, str] = field(default_factory=dict)
-    first_step: float = 0.0
-    seconds: list[float] = field(default_factory=list)
-    last: dict[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def start(cls, name: str, size: str) -> Contestant:
-        """Start it and wait until it is warm."""
-        kind, _, allocator = name.partition("+")
-        environment = os.environ | ({"LD_PRELOAD": TCMALLOC[0]} if allocator else {})
-        process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.contestant", kind, size],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env=environment,
-        )
-        contestant = cls(name, process)
-        ready = contestant._answer()
-        contestant.versions, contestant.first_step = ready["versions"], ready["first_step"]
-        return contestant
-
-    def run(self, steps: int) -> None:
-        """Take steps and note the mean time of one."""
-        assert self.process.stdin is not None
-        print(steps, file=self.process.stdin, flush=True)
-        self.last = self._answer()
-        self.seconds.append(self.last["seconds"])
-
-    def _answer(self) -> Any:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit(f"{self.name} ended: {self.process.wait()}")
-        return json.loads(line)
+def start(name: str, size: str) -> Contestant:
+    """Start a contestant, with another memory allocator if its name says so, and wait until it is warm."""
+    kind, _, allocator = name.partition("+")
+    preload = {"LD_PRELOAD": TCMALLOC[0]} if allocator else {}
+    return Contestant(name, ["benchmarks.contestant", kind, size], **preload)
 
 
 def compete(size: str, names: list[str], steps: int, rounds: int) -> dict[str, Any]:
     """Rounds in which everyone takes `steps` steps; what came of it."""
-    contestants = {name: Contestant.start(name, size) for name in ["matrix", *names]}
+    contestants = {name: start(name, size) for name in ["matrix", *names]}
+    answers: dict[str, list[dict[str, float]]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, contestant in contestants.items():
-            contestant.run(10 * steps if name == "matrix" else steps)
+            answers[name].append(contestant.ask(10 * steps if name == "matrix" else steps))
     for contestant in contestants.values():
-        contestant.process.kill()
+        contestant.stop()
+    seconds = {name: [answer["seconds"] for answer in given] for name, given in answers.items()}
     chosen = SIZES[size]
     tokens = chosen.shape.rows * chosen.shape.target
-    rate = MATRIX_FLOPS / statistics.median(contestants.pop("matrix").seconds)
+    rate = MATRIX_FLOPS / statistics.median(seconds.pop("matrix"))
     flops = step_flops(chosen.model, chosen.vocabulary, chosen.shape)
     results = {
         name: {
-            "median_seconds": (median := statistics.median(contestant.seconds)),
-            "fastest_seconds": min(contestant.seconds),
-            "slowest_seconds": max(contestant.seconds),
+            "median_seconds": (median := statistics.median(taken)),
+            "fastest_seconds": min(taken),
+            "slowest_seconds": max(taken),
             "target_tokens_per_second": tokens / median,
             "matrix_rate_fraction": flops / median / rate,
-            "system_share": contestant.last["system_share"],
-            "peak_gib": contestant.last["peak_bytes"] / 2**30,
-            "first_step_seconds": contestant.first_step,
+            "system_share": answers[name][-1]["system_share"],
+            "peak_gib": answers[name][-1]["peak_bytes"] / 2**30,
+            "first_step_seconds": contestants[name].ready["first_step"],
         }
-        for name, contestant in contestants.items()
+        for name, taken in seconds.items()
     }
     eager = min((r["median_seconds"] for n, r in results.items() if n.startswith("torch-eager")), default=None)
     ours = results["ours"]["median_seconds"]
     return {
         "size": size,
         "shape": str(chosen.shape),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-        "versions": {k: v for contestant in contestants.values() for k, v in contestant.versions.items()},
+        "machine": machine(),
+        "versions": {k: v for contestant in contestants.values() for k, v in contestant.ready["versions"].items()},
         "matrix_gflops": rate / 1e9,
         "model_gflop": flops / 1e9,
         "results": results,
@@ -144,7 +104,10 @@ def main() -> None:
     parser.add_argument("--peers", nargs="*", default=eager, help="torch-eager, torch-compile, with +tcmalloc or not")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
     options = parser.parse_args()
-    found = compete(options.size, ["ours", *options.peers], options.steps, options.rounds)
+    try:
+        found = compete(options.size, ["ours", *options.peers], options.steps, options.rounds)
+    except ContestantEnded as ended:
+        sys.exit(str(ended))
     print(json.dumps(found, indent=2) if options.json else table(found))
 
 

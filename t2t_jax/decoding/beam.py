@@ -7,6 +7,7 @@ it explores, it returns the best by log-probability over length penalty, and sto
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -17,9 +18,16 @@ from t2t_jax.symbols import BOS_ID, EOS_ID, PAD_ID
 # Stands for minus infinity: lower than any score, and still a number when it is divided or added to.
 NEVER = -1e9
 
+# Vocabulary entries of which the largest is found first, when the largest of all are wanted.
+BLOCK = 64
+
 Cache = Any
-Step = Callable[[jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]
-"""(tokens [B, W] int32, index, cache) -> (logits [B, W, Z] of what follows, cache); every cache leaf is [B, W, …]."""
+Step = Callable[[jax.Array, jax.Array, jax.Array, Cache], tuple[jax.Array, Cache]]
+"""(tokens [B, W] int32, index, writers [B, W, T], cache) -> (logits [B, W, Z] of what follows, cache).
+
+The search never puts the cache in another order. Hypothesis w of row b writes its part for position `index`, and goes
+on from what hypothesis writers[b, w, t] wrote for each position t before. Every cache leaf is [B, …].
+"""
 
 
 class Hypotheses(NamedTuple):
@@ -31,14 +39,17 @@ class Hypotheses(NamedTuple):
     cut: jax.Array  # [B, N] bool: reached the row's limit without an end of sentence
 
 
-class _State(NamedTuple):
-    position: jax.Array  # that is being chosen
+class State(NamedTuple):
+    """Where a search stands between two positions; each row's part is independent of the others'."""
+
+    running: jax.Array  # [B] bool; a row that is not stays as it is
+    limits: jax.Array  # [B] most tokens of a hypothesis, end of sentence not counted; a row of limit 0 is empty
     alive_tokens: jax.Array  # [B, W, T]
     alive_scores: jax.Array  # [B, W] log-probability, descending
+    writers: jax.Array  # [B, W, T] which hypothesis was each one's past at each position
     finished_tokens: jax.Array  # [B, W, T], end of sentence included
     finished_scores: jax.Array  # [B, W] penalised, descending
-    done: jax.Array  # [B]
-    cache: Cache  # leaves [B, W, …]
+    cache: Cache
 
 
 def length_penalty(length: jax.Array | int, alpha: float, kind: str = "gnmt") -> jax.Array:
@@ -50,47 +61,85 @@ def length_penalty(length: jax.Array | int, alpha: float, kind: str = "gnmt") ->
     return ((5 + length) / 6) ** alpha if kind == "gnmt" else length**alpha
 
 
-def beam_search(
-    step: Step,
-    cache: Cache,
-    limits: jax.Array,
-    *,
-    beam: int,
-    length: int,
-    alpha: float,
-    penalty: str = "gnmt",
-    n_best: int = 1,
-    early_stopping: bool = True,
-    prefix: jax.Array | None = None,
-) -> Hypotheses:
-    """Search every row at once.
+@dataclass(frozen=True)
+class BeamSearch:
+    """Searches all rows at once, for as many positions at a time as one likes."""
 
-    Args:
-      step: gives the logits of the next token.
-      cache: the step's state before the first token, leaves [B, W, …].
-      limits: [B] int32, most tokens of each row's hypotheses, end of sentence not counted; a row of limit 0 is empty.
-      beam: W.
-      length: T, a static bound; every limit is below it.
-      alpha, penalty: see `length_penalty`.
-      n_best: N <= W, hypotheses returned a row.
-      early_stopping: stop a row once no open hypothesis can still reach its best N.
-      prefix: [B, T] int32 that every hypothesis of a row begins with, padded with 0; it counts in the score.
+    width: int
+    """W, hypotheses kept a row."""
+    alpha: float
+    penalty: str = "gnmt"
+    """With alpha, as for `length_penalty`."""
+    n_best: int = 1
+    """N <= W, hypotheses returned a row."""
+    early_stopping: bool = True
+    """Stop a row once no open hypothesis can still reach its best N."""
 
-    Returns:
-      The best N of each row. Finished ones come first; a row with fewer is filled up with ones that were cut, whose
-      penalty counts the tokens they have.
-    """
-    rows = limits.shape[0]
-    # Of 2W candidates at most W end (one a hypothesis), so W are left to go on. A single hypothesis is greedy search:
-    # it takes what is likeliest, an end included.
-    width = 2 * beam if beam > 1 else 1
-    worst = length_penalty(limits + 1, alpha, penalty)  # the largest divisor a row can meet: its scores' best hope
+    def start(self, cache: Cache, limits: jax.Array, length: int) -> State:
+        """Before the first token.
 
-    def search(state: _State) -> _State:
-        index = state.position
+        Args:
+          cache: the step's, leaves [B, …].
+          limits: [B] int32, most tokens of each row's hypotheses; see `State`.
+          length: T, a static bound; every limit is below it.
+        """
+        rows, width = limits.shape[0], self.width
+        empty = jnp.full((rows, width, length), PAD_ID, jnp.int32)
+        first = jnp.where(jnp.arange(width) == 0, 0.0, NEVER) * jnp.ones((rows, 1))
+        never = jnp.full((rows, width), NEVER)
+        return State(limits > 0, limits, empty, first, jnp.zeros_like(empty), empty, never, cache)
+
+    def advance(self, step: Step, state: State, begin: int, end: int, prefix: jax.Array | None = None) -> State:
+        """Choose the tokens of the positions from `begin` to before `end`, or fewer if no row needs them.
+
+        Args:
+          step: gives the logits of the next token.
+          state: after the positions before `begin`.
+          begin, end: static positions.
+          prefix: [B, T] int32 that every hypothesis of a row begins with, padded with 0; it counts in the score.
+        """
+
+        def goes_on(carry: tuple[jax.Array, State]) -> jax.Array:
+            return (carry[0] < end) & jnp.any(carry[1].running)
+
+        def choose(carry: tuple[jax.Array, State]) -> tuple[jax.Array, State]:
+            return carry[0] + 1, self._choose(step, carry[1], carry[0], prefix)
+
+        return jax.lax.while_loop(goes_on, choose, (jnp.asarray(begin), state))[1]
+
+    def best(self, state: State) -> Hypotheses:
+        """The best N of each row.
+
+        Finished ones come first; a row with fewer is filled up with ones that were cut, whose penalty counts the
+        tokens they have.
+        """
+        limits, slot = state.limits, jnp.arange(self.n_best)
+        count = jnp.sum(state.finished_scores > NEVER / 2, axis=1, keepdims=True)
+        cut = slot >= count
+        place = jnp.where(cut, slot - count, slot)
+        finished, alive = _gather(state.finished_tokens, place), _gather(state.alive_tokens, place)
+        tokens = jnp.where(cut[..., None], alive, finished)
+        alive_scores = _gather(state.alive_scores, place)
+        penalty = self._penalty(jnp.maximum(limits, 1))[:, None]
+        open_scores = jnp.where(alive_scores > NEVER / 2, alive_scores / penalty, NEVER)
+        scores = jnp.where(cut, open_scores, _gather(state.finished_scores, place))
+        tokens = jnp.where((tokens == EOS_ID) | (scores <= NEVER / 2)[..., None], PAD_ID, tokens)
+        return Hypotheses(tokens, scores, jnp.sum(tokens != PAD_ID, axis=-1), cut & (limits > 0)[:, None])
+
+    def _penalty(self, length: jax.Array) -> jax.Array:
+        return length_penalty(length, self.alpha, self.penalty)
+
+    def _choose(self, step: Step, state: State, index: jax.Array, prefix: jax.Array | None) -> State:
+        rows, beam = state.alive_scores.shape
+        # Of 2W candidates at most W end (one a hypothesis), so W are left to go on. A single hypothesis is greedy
+        # search: it takes what is likeliest, an end included.
+        width = 2 * beam if beam > 1 else 1
+        worst = self._penalty(state.limits + 1)  # the largest divisor a row can meet: its scores' best hope
+
         before = jnp.take(state.alive_tokens, jnp.maximum(index - 1, 0), axis=2)
-        logits, cache = step(jnp.where(index == 0, BOS_ID, before), index, state.cache)
-        values, tokens = jax.lax.top_k(choosable(logits, prefix, index), min(width, logits.shape[-1]))
+        writers = state.writers.at[:, :, index].set(jnp.arange(beam))
+        logits, cache = step(jnp.where(index == 0, BOS_ID, before), index, writers, state.cache)
+        values, tokens = top_k(choosable(logits, prefix, index), min(width, logits.shape[-1]))
         scores = state.alive_scores[..., None] + values - jax.nn.logsumexp(logits, axis=-1, keepdims=True)
         kept = scores.shape[2]
         scores, places = jax.lax.top_k(scores.reshape(rows, -1), min(width, beam * kept))
@@ -98,7 +147,7 @@ def beam_search(
         candidates = _gather(state.alive_tokens, parents).at[:, :, index].set(tokens)
         ends = tokens == EOS_ID
 
-        ended = jnp.where(ends & (scores > NEVER / 2), scores / length_penalty(index + 1, alpha, penalty), NEVER)
+        ended = jnp.where(ends & (scores > NEVER / 2), scores / self._penalty(index + 1), NEVER)
         all_scores = jnp.concatenate([state.finished_scores, ended], axis=1)
         finished_scores, order = jax.lax.top_k(all_scores, beam)
         finished_tokens = _gather(jnp.concatenate([state.finished_tokens, candidates], axis=1), order)
@@ -107,56 +156,54 @@ def beam_search(
         # At the limit only an end is allowed: what does not end there stays as it is.
         ended_now = jnp.any(ends[:, None] & (parents[:, None] == jnp.arange(beam)[:, None]), axis=2)
         stuck_scores, stuck = jax.lax.top_k(jnp.where(ended_now, NEVER, state.alive_scores), beam)
-        grows = index < limits
-        origin = jnp.where(grows[:, None], jnp.take_along_axis(parents, order, axis=1), stuck)
+        grows = index < state.limits
+        origin = jnp.where(grows[:, None], _gather(parents, order), stuck)
         stuck_tokens = _gather(state.alive_tokens, stuck)
         alive_tokens = jnp.where(grows[:, None, None], _gather(candidates, order), stuck_tokens)
         alive_scores = jnp.where(grows[:, None], open_scores, stuck_scores)
 
-        done = (index >= limits) | (alive_scores[:, 0] <= NEVER / 2)
-        if early_stopping:
-            done |= finished_scores[:, n_best - 1] >= alive_scores[:, 0] / worst
+        running = (index < state.limits) & (alive_scores[:, 0] > NEVER / 2)
+        if self.early_stopping:
+            running &= finished_scores[:, self.n_best - 1] < alive_scores[:, 0] / worst
 
         def settled(old: jax.Array, new: jax.Array) -> jax.Array:
-            """Nothing of a row changes once it is done: its result must not depend on its neighbours."""
-            return jnp.where(state.done.reshape(-1, *[1] * (old.ndim - 1)), old, new)
+            """Nothing of a row changes once it has stopped: its result must not depend on its neighbours."""
+            return jnp.where(state.running.reshape(-1, *[1] * (old.ndim - 1)), new, old)
 
-        return _State(
-            position=index + 1,
+        return State(
+            running=state.running & running,
+            limits=state.limits,
             alive_tokens=settled(state.alive_tokens, alive_tokens),
             alive_scores=settled(state.alive_scores, alive_scores),
+            writers=_gather(writers, origin),
             finished_tokens=settled(state.finished_tokens, finished_tokens),
             finished_scores=settled(state.finished_scores, finished_scores),
-            done=state.done | done,
-            cache=jax.tree.map(lambda leaf: _gather(leaf, origin), cache),
+            cache=cache,
         )
 
-    empty = jnp.full((rows, beam, length), PAD_ID, jnp.int32)
-    start = jnp.where(jnp.arange(beam) == 0, 0.0, NEVER) * jnp.ones((rows, 1))
-    never = jnp.full((rows, beam), NEVER)
-    state = _State(jnp.zeros((), jnp.int32), empty, start, empty, never, limits <= 0, cache)
-    state = jax.lax.while_loop(lambda s: ~jnp.all(s.done), search, state)
-    return _best(state, limits, n_best, lambda n: length_penalty(n, alpha, penalty))
+
+def top_k(values: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+    """The largest of the last axis and where they are, exactly as `jax.lax.top_k`, and faster for many values.
+
+    The `count` largest lie in the `count` blocks with the largest maxima, and of equal values the first are taken, by
+    blocks as within them.
+    """
+    size = values.shape[-1]
+    if size <= count * BLOCK:
+        return jax.lax.top_k(values, count)
+    blocks = values.reshape(-1, size)
+    if size % BLOCK:
+        blocks = jnp.pad(blocks, [(0, 0), (0, -size % BLOCK)], constant_values=-jnp.inf)
+    blocks = blocks.reshape(len(blocks), -1, BLOCK)
+    chosen = jnp.sort(jax.lax.top_k(jnp.max(blocks, axis=-1), count)[1], axis=-1)
+    found, places = jax.lax.top_k(_gather(blocks, chosen).reshape(len(blocks), -1), count)
+    places = _gather(chosen, places // BLOCK) * BLOCK + places % BLOCK
+    return found.reshape(*values.shape[:-1], count), places.reshape(*values.shape[:-1], count)
 
 
-def _best(state: _State, limits: jax.Array, n_best: int, penalty: Callable[[jax.Array], jax.Array]) -> Hypotheses:
-    """Finished hypotheses, then open ones as far as there are not enough."""
-    count = jnp.sum(state.finished_scores > NEVER / 2, axis=1, keepdims=True)
-    slot = jnp.arange(n_best)
-    cut = slot >= count
-    place = jnp.where(cut, slot - count, slot)
-    finished, alive = _gather(state.finished_tokens, place), _gather(state.alive_tokens, place)
-    tokens = jnp.where(cut[..., None], alive, finished)
-    alive_scores = jnp.take_along_axis(state.alive_scores, place, axis=1)
-    open_scores = jnp.where(alive_scores > NEVER / 2, alive_scores / penalty(jnp.maximum(limits, 1))[:, None], NEVER)
-    scores = jnp.where(cut, open_scores, jnp.take_along_axis(state.finished_scores, place, axis=1))
-    tokens = jnp.where((tokens == EOS_ID) | (scores <= NEVER / 2)[..., None], PAD_ID, tokens)
-    return Hypotheses(tokens, scores, jnp.sum(tokens != PAD_ID, axis=-1), cut & (limits > 0)[:, None])
-
-
-def _gather(leaf: jax.Array, beams: jax.Array) -> jax.Array:
-    """leaf [B, W, …] at beams [B, V] of each row: [B, V, …]."""
-    return jax.vmap(lambda row, order: row[order])(leaf, beams)
+def _gather(leaf: jax.Array, places: jax.Array) -> jax.Array:
+    """leaf [B, X, …] at places [B, Y] of each row: [B, Y, …]."""
+    return jax.vmap(lambda row, order: row[order])(leaf, places)
 
 
 def choosable(logits: jax.Array, prefix: jax.Array | None, index: jax.Array) -> jax.Array:

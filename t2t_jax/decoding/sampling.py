@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,72 +35,70 @@ class Sampling:
             raise ConfigError(f"top_p={self.top_p} must be above 0 and at most 1.")
 
 
-class _State(NamedTuple):
-    position: jax.Array
+class State(NamedTuple):
+    """Where the drawing stands between two positions, as `beam.State`."""
+
+    running: jax.Array  # [B] bool
+    limits: jax.Array  # [B]
+    lines: jax.Array  # [B] uint32, what besides the seed decides a row's draws
     tokens: jax.Array  # [B, W, T], end of sentence included
     scores: jax.Array  # [B, W]
     ended: jax.Array  # [B, W]
-    cache: Any
+    cache: Cache
 
 
-def sample(
-    step: Step,
-    cache: Cache,
-    limits: jax.Array,
-    keys: jax.Array,
-    *,
-    count: int,
-    length: int,
-    settings: Sampling,
-    prefix: jax.Array | None = None,
-) -> Hypotheses:
-    """Draw `count` translations of every row.
+@dataclass(frozen=True)
+class Sampler:
+    """Draws translations of every row; in parts, as `BeamSearch` searches."""
 
-    Args:
-      step, cache, limits, length, prefix: as for `beam_search`, with W = `count`.
-      keys: [B] random keys; a row's draws depend on its own alone.
-      count: W, draws a row.
-      settings: temperature and cuts.
+    settings: Sampling
+    width: int
+    """W, draws a row."""
 
-    Returns:
-      The draws in no order. Their scores are log-probabilities under the model itself, at temperature 1 and uncut.
-    """
-    rows = limits.shape[0]
+    def start(self, cache: Cache, limits: jax.Array, length: int, lines: jax.Array) -> State:
+        """Before the first token; `lines` [B] uint32 decides a row's draws, the rest is as for `BeamSearch.start`."""
+        empty = jnp.full((len(limits), self.width, length), PAD_ID, jnp.int32)
+        ended = jnp.broadcast_to((limits <= 0)[:, None], empty.shape[:2])
+        return State(limits > 0, limits, lines, empty, jnp.zeros(empty.shape[:2]), ended, cache)
 
-    def draw(state: _State) -> _State:
-        index = state.position
-        before = jnp.take(state.tokens, jnp.maximum(index - 1, 0), axis=2)
-        logits, cache = step(jnp.where(index == 0, BOS_ID, before), index, state.cache)
-        log_p = jax.nn.log_softmax(logits, axis=-1)
-        narrowed = narrow(choosable(logits, prefix, index) / settings.temperature, settings)
-        here = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, index), count))(keys)
-        tokens = jax.vmap(jax.vmap(jax.random.categorical))(here, narrowed).astype(jnp.int32)
-        # At the limit only an end is taken.
-        grows = ~state.ended & ((index < limits)[:, None] | ((index == limits)[:, None] & (tokens == EOS_ID)))
-        tokens = jnp.where(grows, tokens, PAD_ID)
-        gained = jnp.take_along_axis(log_p, tokens[..., None], axis=-1)[..., 0]
-        return _State(
-            index + 1,
-            state.tokens.at[:, :, index].set(tokens),
-            state.scores + jnp.where(grows, gained, 0.0),
-            state.ended | (tokens == EOS_ID),
-            cache,
-        )
+    def advance(self, step: Step, state: State, begin: int, end: int, prefix: jax.Array | None = None) -> State:
+        """Draw the tokens of the positions from `begin` to before `end`, or fewer; as `BeamSearch.advance`."""
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(self.settings.seed), state.lines)
+        own = jnp.broadcast_to(jnp.arange(self.width)[:, None], state.tokens.shape)  # every draw goes on from itself
 
-    def open_rows(state: _State) -> jax.Array:
-        return jnp.any(~state.ended & (state.position <= limits)[:, None])
+        def goes_on(carry: tuple[jax.Array, State]) -> jax.Array:
+            return (carry[0] < end) & jnp.any(carry[1].running)
 
-    start = _State(
-        jnp.zeros((), jnp.int32),
-        jnp.full((rows, count, length), PAD_ID, jnp.int32),
-        jnp.zeros((rows, count)),
-        jnp.broadcast_to((limits <= 0)[:, None], (rows, count)),
-        cache,
-    )
-    end = jax.lax.while_loop(open_rows, draw, start)
-    tokens = jnp.where(end.tokens == EOS_ID, PAD_ID, end.tokens)
-    cut = ~end.ended & (limits > 0)[:, None]
-    return Hypotheses(tokens, end.scores, jnp.sum(tokens != PAD_ID, axis=-1), cut)
+        def draw(carry: tuple[jax.Array, State]) -> tuple[jax.Array, State]:
+            index, state = carry
+            before = jnp.take(state.tokens, jnp.maximum(index - 1, 0), axis=2)
+            logits, cache = step(jnp.where(index == 0, BOS_ID, before), index, own, state.cache)
+            log_p = jax.nn.log_softmax(logits, axis=-1)
+            narrowed = narrow(choosable(logits, prefix, index) / self.settings.temperature, self.settings)
+            here = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, index), self.width))(keys)
+            tokens = jax.vmap(jax.vmap(jax.random.categorical))(here, narrowed).astype(jnp.int32)
+            # At the limit only an end is taken.
+            grows = ~state.ended & ((index < state.limits)[:, None] | (tokens == EOS_ID))
+            grows &= state.running[:, None]
+            tokens = jnp.where(grows, tokens, PAD_ID)
+            gained = jnp.take_along_axis(log_p, tokens[..., None], axis=-1)[..., 0]
+            ended = state.ended | (tokens == EOS_ID)
+            state = state._replace(
+                running=state.running & (index < state.limits) & ~jnp.all(ended, axis=1),
+                tokens=state.tokens.at[:, :, index].set(tokens),
+                scores=state.scores + jnp.where(grows, gained, 0.0),
+                ended=ended,
+                cache=cache,
+            )
+            return index + 1, state
+
+        return jax.lax.while_loop(goes_on, draw, (jnp.asarray(begin), state))[1]
+
+    def best(self, state: State) -> Hypotheses:
+        """The draws in no order; their scores are log-probabilities under the model, at temperature 1 and uncut."""
+        tokens = jnp.where(state.tokens == EOS_ID, PAD_ID, state.tokens)
+        cut = ~state.ended & (state.limits > 0)[:, None]
+        return Hypotheses(tokens, state.scores, jnp.sum(tokens != PAD_ID, axis=-1), cut)
 
 
 def narrow(logits: jax.Array, settings: Sampling) -> jax.Array:

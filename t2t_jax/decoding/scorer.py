@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from t2t_jax.data.store import Ragged
-from t2t_jax.decoding.translator import MAX_ROWS, Translator, mean_of
+from t2t_jax.decoding.stages import mean_of
+from t2t_jax.decoding.translator import MAX_ROWS, Translator
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.symbols import EOS_ID, PAD_ID
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +15,10 @@ import numpy as np
 
 from t2t_jax import config, model, run_directory
 from t2t_jax.data import tokenizer as tokenizers
-from t2t_jax.data.store import Ragged
 from t2t_jax.data.tokenizer import Tokenizer
-from t2t_jax.decoding.beam import Hypotheses, beam_search
-from t2t_jax.decoding.sampling import Sampling, sample
+from t2t_jax.decoding.beam import BeamSearch, Hypotheses
+from t2t_jax.decoding.sampling import Sampler, Sampling
+from t2t_jax.decoding.stages import Member, Shape, Stages
 from t2t_jax.errors import ConfigError, DataError, RunError
 from t2t_jax.model import Transformer
 from t2t_jax.parallel import mesh as meshes
@@ -48,13 +49,6 @@ class Translation(NamedTuple):
 EMPTY = Translation("", 0.0, (), False, False)
 
 
-class Member(NamedTuple):
-    """A model that takes part in a decision; there is one, or an ensemble."""
-
-    transformer: Transformer
-    params: Params
-
-
 class Translator:
     """A trained model with its tokenizer; `translate` is all that most people need of it."""
 
@@ -83,13 +77,12 @@ class Translator:
         self.tokenizer, self.decoding = tokenizer, decoding
         self.channel = channel or Channel.alone()
         self.mesh = meshes.make_mesh(config.Mesh(), devices or jax.local_devices())
-        self._rows_on_mesh = meshes.Rows(self.mesh)
         whole = meshes.on_every_device(self.mesh)
         self.members = [Member(transformer, jax.device_put(params, whole)) for transformer, params in members]
         self._most_positions = most_positions
         longest = min(decoding.max_source_length, most_positions or decoding.max_source_length)
         self._lengths = sorted({*(length for length in SOURCE_LENGTHS if length < longest), longest})
-        self._searches: dict[Any, jax.stages.Compiled] = {}
+        self._stages = Stages(self.members, self.mesh)
 
     @classmethod
     def load(
@@ -199,10 +192,14 @@ class Translator:
             for length, places in waiting.items()
             for start in range(0, len(places), self._rows(length))
         ]
-        for length, part in parts[self.channel.number :: self.channel.count]:
-            prefix = [begun[i] for i in part] if begun is not None else None
-            found = self._search([encoded[i] for i in part], length, n_best, prefix, sampling)
-            yield from zip(part, found, strict=True)
+        for length, mine in itertools.groupby(parts[self.channel.number :: self.channel.count], lambda part: part[0]):
+            places = [place for _, part in mine for place in part]
+            rows = (
+                (i, self._row(encoded[i], length, begun[i] if begun is not None else None, sampling)) for i in places
+            )
+            shape = Shape(length, self._target_length(length), self._rows(length))
+            for place, found in self._stages.search(self._method(n_best, sampling), shape, rows):
+                yield place, self._read(found, len(encoded[place]) >= length)
 
     def attention(self, source: str, ids: Sequence[int]) -> np.ndarray:
         """Cross-attention weights of the last decoder layer, [H, T, S], for a source line and a translation's ids.
@@ -225,122 +222,41 @@ class Translator:
         rows = self.decoding.tokens_per_batch // (length * self.decoding.beam_size)
         return max(1, min(MAX_ROWS, rows))
 
-    def _filled_rows(self, length: int) -> int:
-        return meshes.padded_rows(self._rows(length), meshes.row_parts(self.mesh))
-
-    def _search(
-        self,
-        encoded: Sequence[Sequence[int]],
-        length: int,
-        n_best: int,
-        begun: Sequence[Sequence[int]] | None,
-        sampling: Sampling | None,
-    ) -> list[list[Translation]]:
-        """Translate sentences that share a padded length."""
-        rows, most = self._filled_rows(length), self._target_length(length) - 1
-        read = [np.asarray(ids[: length - 1], np.int32) for ids in encoded]
-        sentences = Ragged(np.concatenate(read), np.asarray([len(ids) for ids in read], np.int32))
-        inputs = {"source": sentences.padded(np.arange(len(encoded)), rows, length, EOS_ID)}
-        limits = np.zeros(rows, np.int32)  # the rows that only fill the batch stay at 0 and are done at once
-        limits[: len(encoded)] = np.minimum(sentences.lengths + self.decoding.extra_length, most)
-        if begun is not None:
-            inputs["prefix"] = np.zeros((rows, most + 1), np.int32)
-            for row, ids in enumerate(begun):
-                if len(ids) > most:
-                    raise DataError(
-                        f"The prefix {self.tokenizer.decode(ids)[:60]!r}… is longer than the {most} tokens that the "
-                        "translation of its line may have (--decoding.extra-length)."
-                    )
-                inputs["prefix"][row, : len(ids)] = ids
-                limits[row] = min(most, max(limits[row], len(ids) + self.decoding.extra_length))
-        inputs["limits"] = limits
+    def _method(self, n_best: int, sampling: Sampling | None) -> BeamSearch | Sampler:
+        settings = self.decoding
         if sampling is not None:
-            digests = [zlib.crc32(ids.tobytes()) for ids in read]
-            inputs["lines"] = np.asarray([*digests, *[0] * (rows - len(read))], np.uint32)
-        on_device = {name: self._rows_on_mesh.place(array, rows) for name, array in inputs.items()}
-        params = [member.params for member in self.members]
-        hypotheses = jax.device_get(self._compiled(length, n_best, on_device, sampling)(params, on_device))
-        return [self._read(hypotheses, row, len(ids) >= length) for row, ids in enumerate(encoded)]
+            return Sampler(sampling, n_best)
+        return BeamSearch(settings.beam_size, settings.alpha, settings.length_penalty, n_best, settings.early_stopping)
+
+    def _row(
+        self, ids: Sequence[int], length: int, begun: Sequence[int] | None, sampling: Sampling | None
+    ) -> dict[str, np.ndarray]:
+        """What there is to search for a sentence of a padded length."""
+        read, most = np.asarray(ids[: length - 1], np.int32), self._target_length(length) - 1
+        source = np.full(length, PAD_ID, np.int32)
+        source[: len(read) + 1] = [*read, EOS_ID]
+        limit = min(len(read) + self.decoding.extra_length, most)
+        row = {"source": source}
+        if begun is not None:
+            if len(begun) > most:
+                raise DataError(
+                    f"The prefix {self.tokenizer.decode(begun)[:60]!r}… is longer than the {most} tokens that the "
+                    "translation of its line may have (--decoding.extra-length)."
+                )
+            row["prefix"] = np.full(most + 1, PAD_ID, np.int32)
+            row["prefix"][: len(begun)] = begun
+            limit = min(most, max(limit, len(begun) + self.decoding.extra_length))
+        if sampling is not None:
+            row["lines"] = np.asarray(zlib.crc32(read.tobytes()), np.uint32)
+        return row | {"limits": np.asarray(limit, np.int32)}
 
     def _target_length(self, source_length: int) -> int:
         length = source_length + self.decoding.extra_length
         return min(length, self._most_positions or length)
 
-    def _compiled(
-        self, length: int, n_best: int, inputs: dict[str, jax.Array], sampling: Sampling | None
-    ) -> jax.stages.Compiled:
-        key = length, n_best, "prefix" in inputs, sampling
-        if key not in self._searches:
-            self._searches[key] = self._compile(length, n_best, inputs, sampling)
-        return self._searches[key]
-
-    def _compile(
-        self, length: int, n_best: int, inputs: dict[str, jax.Array], sampling: Sampling | None
-    ) -> jax.stages.Compiled:
-        settings, target_length = self.decoding, self._target_length(length)
-        width = settings.beam_size if sampling is None else n_best
-        transformers = [member.transformer for member in self.members]
-
-        def search(params: Sequence[Params], inputs: dict[str, jax.Array]) -> Hypotheses:
-            source, limits, prefix = inputs["source"], inputs["limits"], inputs.get("prefix")
-            variables = [{"params": tree} for tree in params]
-            starts: list[Any] = []
-            for transformer, own in zip(transformers, variables, strict=True):
-                memory = transformer.apply(own, source, deterministic=True, method="encode")
-                real = source != PAD_ID
-                starts.append(transformer.apply(own, memory, real, width, target_length, method="start_cache"))
-
-            def step(tokens: jax.Array, index: jax.Array, caches: Any) -> tuple[jax.Array, Any]:
-                logits, grown = [], []
-                for transformer, own, start, layers in zip(transformers, variables, starts, caches, strict=True):
-                    cache = start._replace(layers=layers)
-                    result: Any = transformer.apply(own, tokens, index, cache, method="decode_step")
-                    logits.append(result[0])
-                    grown.append(result[1].layers)
-                return mean_of(logits), grown
-
-            caches = [start.layers for start in starts]
-            if sampling is not None:
-                keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(sampling.seed), inputs["lines"])
-                return sample(
-                    step,
-                    caches,
-                    limits,
-                    keys,
-                    count=n_best,
-                    length=target_length,
-                    settings=sampling,
-                    prefix=prefix,
-                )
-            return beam_search(
-                step,
-                caches,
-                limits,
-                beam=width,
-                length=target_length,
-                alpha=settings.alpha,
-                penalty=settings.length_penalty,
-                n_best=n_best,
-                early_stopping=settings.early_stopping,
-                prefix=prefix,
-            )
-
-        # Each device searches for its own rows: nothing of one row depends on another, not even when it is done.
-        whole, divided = meshes.on_every_device(self.mesh).spec, meshes.batch_sharding(self.mesh).spec
-        alone = jax.shard_map(search, mesh=self.mesh, in_specs=(whole, divided), out_specs=divided, check_vma=False)
-        with jax.default_matmul_precision("highest"):
-            return jax.jit(alone).lower([member.params for member in self.members], inputs).compile()
-
-    def _read(self, hypotheses: Hypotheses, row: int, source_cut: bool) -> list[Translation]:
+    def _read(self, hypotheses: Hypotheses, source_cut: bool) -> list[Translation]:
         found = []
-        for tokens, score, length, cut in zip(*(column[row] for column in hypotheses), strict=True):
+        for tokens, score, length, cut in zip(*hypotheses, strict=True):
             ids = tuple(int(i) for i in tokens[:length])
             found.append(Translation(self.tokenizer.decode(ids), float(score), ids, bool(cut), source_cut))
         return found
-
-
-def mean_of(logits: Sequence[jax.Array]) -> jax.Array:
-    """Logits of the mean of the members' probabilities; those of a single one as they are."""
-    if len(logits) == 1:
-        return logits[0]
-    return jax.nn.logsumexp(jnp.stack([jax.nn.log_softmax(one) for one in logits]), axis=0) - jnp.log(len(logits))

@@ -92,10 +92,13 @@ class EncoderLayer(nn.Module):
 
 
 class LayerCache(NamedTuple):
-    """One decoder layer's keys and values of the tokens decoded so far."""
+    """One decoder layer's keys and values of the tokens decoded so far, of all of a row's hypotheses.
 
-    keys: jax.Array  # [B, W, T, H, K]
-    values: jax.Array  # [B, W, T, H, V]
+    It is never put in another order: a hypothesis knows which of them its past was written by.
+    """
+
+    keys: jax.Array  # [B, H, T, W, K]
+    values: jax.Array  # [B, H, T, W, V]
 
 
 class DecoderLayer(nn.Module):
@@ -135,31 +138,33 @@ class DecoderLayer(nn.Module):
         self,
         x: jax.Array,
         index: jax.Array,
+        past: jax.Array,
         cache: LayerCache,
         memory: tuple[jax.Array, jax.Array],
         memory_mask: jax.Array,
     ) -> tuple[jax.Array, LayerCache]:
         """One target position of W hypotheses a row: x [B, W, D] at position `index`; returns [B, W, D] and the cache.
 
-        The W hypotheses of a row read one copy of its memory: to the cross-attention they are W queries.
+        `memory` is keys [B, H, S, K] and values [B, H, S, V], with heads in front as in the cache.
+
+        The W hypotheses of a row are W queries over one copy of its memory, and over the keys that all of them have
+        written, of which `past` [B, 1, W, T W] masks those of others. Copying each one's past together costs more.
         """
-        rows, beam, length = cache.keys.shape[:3]
         grown = cache
 
         def attend(y: jax.Array) -> jax.Array:
             nonlocal grown
-            key, value = self.self_attention.keys_values(y.reshape(rows * beam, 1, -1))
+            new = (jnp.swapaxes(a, 1, 2)[:, :, None] for a in self.self_attention.keys_values(y))
             start = (0, 0, index, 0, 0)
             grown = LayerCache(
-                jax.lax.dynamic_update_slice(cache.keys, key.reshape(rows, beam, *key.shape[1:]), start),
-                jax.lax.dynamic_update_slice(cache.values, value.reshape(rows, beam, *value.shape[1:]), start),
+                *(jax.lax.dynamic_update_slice(old, a, start) for old, a in zip(cache, new, strict=True))
             )
-            seen = (jnp.arange(length) <= index)[None, None, None, :]
-            keys, values = (a.reshape(rows * beam, *a.shape[2:]) for a in grown)
-            attended = self.self_attention(y.reshape(rows * beam, 1, -1), keys, values, seen, deterministic=True)
-            return attended.reshape(rows, beam, -1)
+            keys, values = (jnp.swapaxes(a.reshape(*a.shape[:2], -1, a.shape[-1]), 1, 2) for a in grown)
+            return self.self_attention(y, keys, values, past, deterministic=True)
 
-        return self._rest(self.residuals[0](x, attend, deterministic=True), memory, memory_mask, True), grown
+        x = self.residuals[0](x, attend, deterministic=True)
+        keys, values = (jnp.swapaxes(a, 1, 2) for a in memory)
+        return self._rest(x, (keys, values), memory_mask, True), grown
 
     def _rest(
         self, x: jax.Array, memory: tuple[jax.Array, jax.Array], memory_mask: jax.Array, deterministic: bool

@@ -20,8 +20,16 @@ class Cache(NamedTuple):
     """What a decoding step reads: per layer the past's keys and values, and those of the encoder's output."""
 
     layers: tuple[LayerCache, ...]
-    memory: tuple[tuple[jax.Array, jax.Array], ...]  # per layer [B, S, H, K] and [B, S, H, V]
+    memory: tuple[tuple[jax.Array, jax.Array], ...]  # per layer [B, H, S, K] and [B, H, S, V]
     memory_mask: jax.Array  # [B, 1, 1, S]
+
+    def lengthened(self, length: int) -> Cache:
+        """With room for `length` positions."""
+
+        def lengthen(leaf: jax.Array) -> jax.Array:
+            return jnp.pad(leaf, [(0, 0), (0, 0), (0, length - leaf.shape[2]), (0, 0), (0, 0)])
+
+        return self._replace(layers=jax.tree.map(lengthen, self.layers))
 
 
 class Transformer(nn.Module):
@@ -75,20 +83,28 @@ class Transformer(nn.Module):
         """An empty cache for `beam` hypotheses a row and `length` positions over the encoder output [B, S, D]."""
         rows, heads = memory.shape[0], self.config.num_heads
         empty = LayerCache(
-            jnp.zeros((rows, beam, length, heads, self.config.key_width), self.dtype),
-            jnp.zeros((rows, beam, length, heads, self.config.value_width), self.dtype),
+            jnp.zeros((rows, heads, length, beam, self.config.key_width), self.dtype),
+            jnp.zeros((rows, heads, length, beam, self.config.value_width), self.dtype),
         )
-        keys_values = tuple(layer.memory_keys_values(memory) for layer in self.decoder)
+        both = (layer.memory_keys_values(memory) for layer in self.decoder)
+        keys_values = tuple((jnp.swapaxes(keys, 1, 2), jnp.swapaxes(values, 1, 2)) for keys, values in both)
         return Cache((empty,) * self.config.num_layers, keys_values, real[:, None, None, :])
 
-    def decode_step(self, tokens: jax.Array, index: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-        """Input tokens [B, W] at position `index` to the logits [B, W, Z] of what follows, and the cache after them."""
-        length = cache.layers[0].keys.shape[2]
-        position = jax.lax.dynamic_slice_in_dim(self.positions(length), index, 1)
-        x = self._embed(tokens, position, deterministic=True)
+    def decode_step(
+        self, tokens: jax.Array, index: jax.Array, writers: jax.Array, cache: Cache
+    ) -> tuple[jax.Array, Cache]:
+        """Input tokens [B, W] at position `index` to the logits [B, W, Z] of what follows, and the cache after them.
+
+        Hypothesis w of a row goes on from what hypothesis writers[b, w, t] wrote at each position t < `index`, and
+        from itself at `index`: writers is [B, W, at least T] for a cache of T positions.
+        """
+        length, beam = cache.layers[0].keys.shape[2:4]
+        x = self._embed(tokens, jax.lax.dynamic_slice_in_dim(self.positions(length), index, 1), deterministic=True)
+        own = writers[:, :, :length, None] == jnp.arange(beam)  # [B, W, T, W]
+        past = (own & (jnp.arange(length) <= index)[:, None]).reshape(-1, 1, beam, length * beam)
         layers = []
         for layer, layer_cache, keys_values in zip(self.decoder, cache.layers, cache.memory, strict=True):
-            x, grown = layer.step(x, index, layer_cache, keys_values, cache.memory_mask)
+            x, grown = layer.step(x, index, past, layer_cache, keys_values, cache.memory_mask)
             layers.append(grown)
         return self._logits(x), cache._replace(layers=tuple(layers))
 

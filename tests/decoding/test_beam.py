@@ -1,13 +1,14 @@
 """Beam search on tables of logits: against all sequences there are, and against a search in plain Python."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t_jax.decoding.beam import NEVER, beam_search
+from t2t_jax.decoding.beam import NEVER, BeamSearch
 from t2t_jax.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 WORDS = (UNK_ID, 4, 5)  # what can be chosen besides the end of sentence
@@ -16,19 +17,24 @@ ALPHAS = (0.0, 0.6, 1.0)
 PENALTIES = {"gnmt": lambda n, alpha: ((5 + n) / 6) ** alpha, "length": lambda n, alpha: n**alpha}
 
 
-@functools.partial(jax.jit, static_argnames=("beam", "n_best", "penalty", "early_stopping"))
-def search(tables, limits, alpha, *, beam, n_best, penalty="gnmt", early_stopping=True, prefix=None):
-    """Over logits [B, T, Z, Z, Z] by position, last token but one and last token.
+@functools.partial(jax.jit, static_argnames=("beam", "n_best", "penalty", "early_stopping", "stages"))
+def search(tables, limits, alpha, *, beam, n_best, penalty="gnmt", early_stopping=True, prefix=None, stages=()):
+    """Over logits [B, T, Z, Z, Z] by position, last token but one and last token, stopping at `stages` on the way.
 
-    The cache is the last token but one, so it must follow its hypothesis.
+    The cache is what every hypothesis was given at every position, so the token before must be looked up by its writer.
     """
 
-    def step(tokens, index, before):
-        return tables[jnp.arange(len(tables))[:, None], index, before, tokens], tokens
+    def step(tokens, index, writers, written):
+        rows = jnp.arange(len(tables))[:, None]
+        before = written[rows, writers[:, :, index - 1], index - 1]
+        logits = tables[rows, index, jnp.where(index > 0, before, PAD_ID), tokens]
+        return logits, written.at[:, :, index].set(tokens)
 
-    start = jnp.full((len(tables), beam), PAD_ID)
-    options = {"penalty": penalty, "n_best": n_best, "early_stopping": early_stopping, "prefix": prefix}
-    return beam_search(step, start, limits, beam=beam, length=LENGTH, alpha=alpha, **options)
+    method = BeamSearch(beam, alpha, penalty, n_best, early_stopping)
+    state = method.start(jnp.zeros((len(tables), beam, LENGTH), jnp.int32), limits, LENGTH)
+    for begin, end in itertools.pairwise((0, *stages, LENGTH)):
+        state = method.advance(step, state, begin, end, prefix)
+    return method.best(state)
 
 
 def random_tables(rows, seed=0):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_jax.decoding.beam import NEVER
-from t2t_jax.decoding.sampling import Sampling, narrow, sample
+from t2t_jax.decoding.sampling import Sampler, Sampling, narrow
 from t2t_jax.errors import ConfigError
 from t2t_jax.symbols import EOS_ID
 
@@ -19,11 +19,12 @@ SYMBOLS, LENGTH = 8, 6
 def draw(tables, limits, lines, *, count, settings, prefix=None):
     """From logits [B, T, Z, Z] by position and last token."""
 
-    def step(tokens, index, cache):
+    def step(tokens, index, writers, cache):
         return tables[jnp.arange(len(tables))[:, None], index, tokens], cache
 
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(settings.seed), lines)
-    return sample(step, (), limits, keys, count=count, length=LENGTH, settings=settings, prefix=prefix)
+    sampler = Sampler(settings, count)
+    state = sampler.start((), limits, LENGTH, lines)
+    return sampler.best(sampler.advance(step, state, 0, LENGTH, prefix))
 
 
 def tables(rows: int) -> np.ndarray:

@@ -83,10 +83,11 @@ def test_decoding_a_token_at_a_time_equals_teacher_forcing(norm, positions, rand
         memory = run(source, deterministic=True, method="encode")
         cache = run(memory, source != PAD_ID, beam, length + 2, method="start_cache")
         inputs = jnp.concatenate([jnp.full((rows, beam, 1), BOS_ID), targets[..., :-1]], axis=2)
+        own = jnp.broadcast_to(jnp.arange(beam)[:, None], (rows, beam, length + 2))
 
         def step(cache, numbered):
             index, tokens = numbered
-            logits, cache = run(tokens, index, cache, method="decode_step")
+            logits, cache = run(tokens, index, own, cache, method="decode_step")
             return cache, logits
 
         _, logits = jax.lax.scan(step, cache, (jnp.arange(length), jnp.moveaxis(inputs, 2, 0)))
