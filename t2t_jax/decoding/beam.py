@@ -18,7 +18,7 @@ from t2t_jax.symbols import BOS_ID, EOS_ID, PAD_ID
 # Stands for minus infinity: lower than any score, and still a number when it is divided or added to.
 NEVER = -1e9
 
-# Vocabulary entries of which the largest is found first, when the largest of all are wanted.
+# Most logits of which the largest is found first, when the largest of all are wanted.
 BLOCK = 64
 
 Cache = Any
@@ -139,7 +139,8 @@ class BeamSearch:
         before = jnp.take(state.alive_tokens, jnp.maximum(index - 1, 0), axis=2)
         writers = state.writers.at[:, :, index].set(jnp.arange(beam))
         logits, cache = step(jnp.where(index == 0, BOS_ID, before), index, writers, state.cache)
-        values, tokens = top_k(choosable(logits, prefix, index), min(width, logits.shape[-1]))
+        wanted = None if prefix is None else jnp.take(prefix, index, axis=1)
+        values, tokens = likeliest(logits, wanted, min(width, logits.shape[-1]))
         scores = state.alive_scores[..., None] + values - jax.nn.logsumexp(logits, axis=-1, keepdims=True)
         kept = scores.shape[2]
         scores, places = jax.lax.top_k(scores.reshape(rows, -1), min(width, beam * kept))
@@ -182,35 +183,44 @@ class BeamSearch:
         )
 
 
-def top_k(values: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-    """The largest of the last axis and where they are, exactly as `jax.lax.top_k`, and faster for many values.
+def likeliest(logits: jax.Array, wanted: jax.Array | None, count: int) -> tuple[jax.Array, jax.Array]:
+    """`jax.lax.top_k` of the `choosable` logits [B, W, Z], without a pass over all of them but for maxima of blocks.
 
-    The `count` largest lie in the `count` blocks with the largest maxima, and of equal values the first are taken, by
-    blocks as within them.
+    The `count` largest lie in the blocks with the `count` largest maxima, once those blocks are looked at in any case
+    whose maximum may not be choosable. Of equal logits the first are taken, by blocks as within them.
     """
-    size = values.shape[-1]
-    if size <= count * BLOCK:
-        return jax.lax.top_k(values, count)
-    blocks = values.reshape(-1, size)
-    if size % BLOCK:
-        blocks = jnp.pad(blocks, [(0, 0), (0, -size % BLOCK)], constant_values=-jnp.inf)
-    blocks = blocks.reshape(len(blocks), -1, BLOCK)
-    chosen = jnp.sort(jax.lax.top_k(jnp.max(blocks, axis=-1), count)[1], axis=-1)
-    found, places = jax.lax.top_k(_gather(blocks, chosen).reshape(len(blocks), -1), count)
-    places = _gather(chosen, places // BLOCK) * BLOCK + places % BLOCK
-    return found.reshape(*values.shape[:-1], count), places.reshape(*values.shape[:-1], count)
+    size = logits.shape[-1]
+    block = max(n for n in range(1, BLOCK + 1) if size % n == 0)
+    if size <= 2 * (count + 2) * block:
+        return jax.lax.top_k(choosable(logits, wanted), count)
+    blocks = jnp.arange(size // block)
+    special = blocks <= BOS_ID // block
+    if wanted is not None:
+        special |= (blocks == (wanted // block)[:, None])[:, None]
+    maxima = jnp.max(logits.reshape(*logits.shape[:2], -1, block), axis=-1)
+    chosen = jax.lax.top_k(jnp.where(special, jnp.inf, maxima), count + 2)[1]
+    tokens = (jnp.sort(chosen, axis=-1)[..., None] * block + jnp.arange(block)).reshape(*logits.shape[:2], -1)
+    candidates = choosable(jnp.take_along_axis(logits, tokens, axis=-1), wanted, tokens)
+    values, places = jax.lax.top_k(candidates, count)
+    return values, jnp.take_along_axis(tokens, places, axis=-1)
+
+
+def choosable(logits: jax.Array, wanted: jax.Array | None, tokens: jax.Array | None = None) -> jax.Array:
+    """Logits [B, W, Z], with what may not be chosen made impossible.
+
+    Args:
+      logits: of all tokens, or of those that `tokens` [B, W, Z] names.
+      wanted: [B], the one token that may be chosen; PAD_ID where any may.
+      tokens: see `logits`.
+    """
+    tokens = jnp.arange(logits.shape[-1]) if tokens is None else tokens
+    allowed = (tokens != PAD_ID) & (tokens != BOS_ID)
+    if wanted is not None:
+        given = wanted[:, None, None]
+        allowed &= (given == PAD_ID) | (tokens == given)
+    return jnp.where(allowed, logits, NEVER)
 
 
 def _gather(leaf: jax.Array, places: jax.Array) -> jax.Array:
     """leaf [B, X, …] at places [B, Y] of each row: [B, Y, …]."""
     return jax.vmap(lambda row, order: row[order])(leaf, places)
-
-
-def choosable(logits: jax.Array, prefix: jax.Array | None, index: jax.Array) -> jax.Array:
-    """Logits [B, W, Z] of position `index`, with what may not be chosen there made impossible."""
-    tokens = jnp.arange(logits.shape[-1])
-    allowed = (tokens != PAD_ID) & (tokens != BOS_ID)
-    if prefix is not None:
-        wanted = jnp.take(prefix, index, axis=1)[:, None, None]
-        allowed &= (wanted == PAD_ID) | (tokens == wanted)
-    return jnp.where(allowed, logits, NEVER)

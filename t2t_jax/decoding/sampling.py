@@ -74,7 +74,8 @@ class Sampler:
             before = jnp.take(state.tokens, jnp.maximum(index - 1, 0), axis=2)
             logits, cache = step(jnp.where(index == 0, BOS_ID, before), index, own, state.cache)
             log_p = jax.nn.log_softmax(logits, axis=-1)
-            narrowed = narrow(choosable(logits, prefix, index) / self.settings.temperature, self.settings)
+            wanted = None if prefix is None else jnp.take(prefix, index, axis=1)
+            narrowed = narrow(choosable(logits, wanted) / self.settings.temperature, self.settings)
             here = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, index), self.width))(keys)
             tokens = jax.vmap(jax.vmap(jax.random.categorical))(here, narrowed).astype(jnp.int32)
             # At the limit only an end is taken.

@@ -9,6 +9,7 @@ rows that it meets there, nor on how many they are.
 from __future__ import annotations
 
 import collections
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -32,6 +33,16 @@ class Member(NamedTuple):
 
     transformer: Transformer
     params: Params
+
+
+def unfilled(member: Member) -> Member:
+    """The same model without the rows that fill its vocabulary up to a multiple: no search masks them at each step."""
+    transformer, size = member.transformer, member.transformer.vocabulary_size
+    params = {
+        name: leaf[:size] if name in ("embedding", "logits_bias") else leaf for name, leaf in member.params.items()
+    }
+    model = dataclasses.replace(transformer.config, vocabulary_multiple=1)
+    return Member(transformer.clone(config=model), params)
 
 
 class Shape(NamedTuple):
@@ -155,7 +166,7 @@ def staged(
             state: Any = method.start(caches, batch["limits"], shape.target, *lines)
         else:
             state = batch["state"]
-            state = state._replace(cache=[cache.lengthened(end) for cache in state.cache])
+            state = state._replace(cache=[cache.lengthened(end * method.width) for cache in state.cache])
         state = method.advance(step, state, begin, end, **prefix)
         return method.best(state), ({"state": state, **prefix} if end < shape.target else None)
 

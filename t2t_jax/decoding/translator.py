@@ -18,7 +18,7 @@ from t2t_jax.data import tokenizer as tokenizers
 from t2t_jax.data.tokenizer import Tokenizer
 from t2t_jax.decoding.beam import BeamSearch, Hypotheses
 from t2t_jax.decoding.sampling import Sampler, Sampling
-from t2t_jax.decoding.stages import Member, Shape, Stages
+from t2t_jax.decoding.stages import Member, Shape, Stages, unfilled
 from t2t_jax.errors import ConfigError, DataError, RunError
 from t2t_jax.model import Transformer
 from t2t_jax.parallel import mesh as meshes
@@ -78,7 +78,7 @@ class Translator:
         self.channel = channel or Channel.alone()
         self.mesh = meshes.make_mesh(config.Mesh(), devices or jax.local_devices())
         whole = meshes.on_every_device(self.mesh)
-        self.members = [Member(transformer, jax.device_put(params, whole)) for transformer, params in members]
+        self.members = [Member(m.transformer, jax.device_put(m.params, whole)) for m in map(unfilled, members)]
         self._most_positions = most_positions
         longest = min(decoding.max_source_length, most_positions or decoding.max_source_length)
         self._lengths = sorted({*(length for length in SOURCE_LENGTHS if length < longest), longest})

@@ -81,3 +81,15 @@ class MultiHeadAttention(nn.Module):
         weights = self.weight_dropout(weights.astype(self.dtype), deterministic=deterministic)
         heads = jnp.einsum("bhqs,bshv->bqhv", weights, values)
         return jnp.einsum("bqhv,hvd->bqd", heads, self.output) + self.output_bias
+
+    def over_cache(self, x: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array) -> jax.Array:
+        """The same when decoding, over keys [B, H, K, S] and values [B, H, S, V] that lie as they are multiplied.
+
+        x [B, Q, D], mask [B, 1, Q or 1, S]; returns [B, Q, D]. Other orders are copied into this one at every step.
+        """
+        queries = jnp.einsum("bqd,dhk->bqhk", x.astype(self.dtype), self.query) + self.query_bias
+        queries = jnp.swapaxes(queries * self.d_k**-0.5, 1, 2)
+        scores = jnp.einsum("bhqk,bhks->bhqs", queries, keys, preferred_element_type=jnp.float32)
+        weights = jax.nn.softmax(jnp.where(mask, scores, MASKED), axis=-1).astype(self.dtype)
+        heads = jnp.swapaxes(jnp.einsum("bhqs,bhsv->bhqv", weights, values), 1, 2)
+        return jnp.einsum("bqhv,hvd->bqd", heads, self.output) + self.output_bias

@@ -97,8 +97,8 @@ class LayerCache(NamedTuple):
     It is never put in another order: a hypothesis knows which of them its past was written by.
     """
 
-    keys: jax.Array  # [B, H, T, W, K]
-    values: jax.Array  # [B, H, T, W, V]
+    keys: jax.Array  # [B, H, K, T W]
+    values: jax.Array  # [B, H, T W, V]
 
 
 class DecoderLayer(nn.Module):
@@ -132,7 +132,19 @@ class DecoderLayer(nn.Module):
             keys, values = self.self_attention.keys_values(y)
             return self.self_attention(y, keys, values, causal_mask, deterministic=deterministic)
 
-        return self._rest(self.residuals[0](x, attend, deterministic=deterministic), memory, memory_mask, deterministic)
+        def attend_to_memory(y: jax.Array) -> jax.Array:
+            return self.cross_attention(y, *memory, memory_mask, deterministic=deterministic)
+
+        def transform(y: jax.Array) -> jax.Array:
+            return self.feed_forward(y, deterministic=deterministic)
+
+        x = self.residuals[0](x, attend, deterministic=deterministic)
+        x = self.residuals[1](x, attend_to_memory, deterministic=deterministic)
+        return self.residuals[2](x, transform, deterministic=deterministic)
+
+    def memory_cache(self, memory: jax.Array) -> LayerCache:
+        """The same for decoding, with the positions of the encoder's output in place of T W."""
+        return _as_cache(*self.memory_keys_values(memory))
 
     def step(
         self,
@@ -140,12 +152,10 @@ class DecoderLayer(nn.Module):
         index: jax.Array,
         past: jax.Array,
         cache: LayerCache,
-        memory: tuple[jax.Array, jax.Array],
+        memory: LayerCache,
         memory_mask: jax.Array,
     ) -> tuple[jax.Array, LayerCache]:
         """One target position of W hypotheses a row: x [B, W, D] at position `index`; returns [B, W, D] and the cache.
-
-        `memory` is keys [B, H, S, K] and values [B, H, S, V], with heads in front as in the cache.
 
         The W hypotheses of a row are W queries over one copy of its memory, and over the keys that all of them have
         written, of which `past` [B, 1, W, T W] masks those of others. Copying each one's past together costs more.
@@ -154,26 +164,21 @@ class DecoderLayer(nn.Module):
 
         def attend(y: jax.Array) -> jax.Array:
             nonlocal grown
-            new = (jnp.swapaxes(a, 1, 2)[:, :, None] for a in self.self_attention.keys_values(y))
-            start = (0, 0, index, 0, 0)
+            new, place = _as_cache(*self.self_attention.keys_values(y)), index * y.shape[1]
             grown = LayerCache(
-                *(jax.lax.dynamic_update_slice(old, a, start) for old, a in zip(cache, new, strict=True))
+                jax.lax.dynamic_update_slice_in_dim(cache.keys, new.keys, place, axis=3),
+                jax.lax.dynamic_update_slice_in_dim(cache.values, new.values, place, axis=2),
             )
-            keys, values = (jnp.swapaxes(a.reshape(*a.shape[:2], -1, a.shape[-1]), 1, 2) for a in grown)
-            return self.self_attention(y, keys, values, past, deterministic=True)
+            return self.self_attention.over_cache(y, *grown, past)
+
+        def attend_to_memory(y: jax.Array) -> jax.Array:
+            return self.cross_attention.over_cache(y, *memory, memory_mask)
 
         x = self.residuals[0](x, attend, deterministic=True)
-        keys, values = (jnp.swapaxes(a, 1, 2) for a in memory)
-        return self._rest(x, (keys, values), memory_mask, True), grown
+        x = self.residuals[1](x, attend_to_memory, deterministic=True)
+        return self.residuals[2](x, lambda y: self.feed_forward(y, deterministic=True), deterministic=True), grown
 
-    def _rest(
-        self, x: jax.Array, memory: tuple[jax.Array, jax.Array], memory_mask: jax.Array, deterministic: bool
-    ) -> jax.Array:
-        def attend_to_memory(y: jax.Array) -> jax.Array:
-            return self.cross_attention(y, *memory, memory_mask, deterministic=deterministic)
 
-        def transform(y: jax.Array) -> jax.Array:
-            return self.feed_forward(y, deterministic=deterministic)
-
-        x = self.residuals[1](x, attend_to_memory, deterministic=deterministic)
-        return self.residuals[2](x, transform, deterministic=deterministic)
+def _as_cache(keys: jax.Array, values: jax.Array) -> LayerCache:
+    """Keys [B, S, H, K] and values [B, S, H, V] as a cache has them."""
+    return LayerCache(jnp.transpose(keys, (0, 2, 3, 1)), jnp.swapaxes(values, 1, 2))

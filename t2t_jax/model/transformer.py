@@ -20,16 +20,18 @@ class Cache(NamedTuple):
     """What a decoding step reads: per layer the past's keys and values, and those of the encoder's output."""
 
     layers: tuple[LayerCache, ...]
-    memory: tuple[tuple[jax.Array, jax.Array], ...]  # per layer [B, H, S, K] and [B, H, S, V]
+    memory: tuple[LayerCache, ...]
     memory_mask: jax.Array  # [B, 1, 1, S]
 
-    def lengthened(self, length: int) -> Cache:
-        """With room for `length` positions."""
+    def lengthened(self, size: int) -> Cache:
+        """With room for `size` keys a row and head, W at each position."""
+        more = (0, size - self.layers[0].keys.shape[3])
 
-        def lengthen(leaf: jax.Array) -> jax.Array:
-            return jnp.pad(leaf, [(0, 0), (0, 0), (0, length - leaf.shape[2]), (0, 0), (0, 0)])
+        def lengthen(layer: LayerCache) -> LayerCache:
+            keys = jnp.pad(layer.keys, [(0, 0), (0, 0), (0, 0), more])
+            return LayerCache(keys, jnp.pad(layer.values, [(0, 0), (0, 0), more, (0, 0)]))
 
-        return self._replace(layers=jax.tree.map(lengthen, self.layers))
+        return self._replace(layers=tuple(map(lengthen, self.layers)))
 
 
 class Transformer(nn.Module):
@@ -81,14 +83,13 @@ class Transformer(nn.Module):
 
     def start_cache(self, memory: jax.Array, real: jax.Array, beam: int, length: int) -> Cache:
         """An empty cache for `beam` hypotheses a row and `length` positions over the encoder output [B, S, D]."""
-        rows, heads = memory.shape[0], self.config.num_heads
+        rows, heads, size = memory.shape[0], self.config.num_heads, length * beam
         empty = LayerCache(
-            jnp.zeros((rows, heads, length, beam, self.config.key_width), self.dtype),
-            jnp.zeros((rows, heads, length, beam, self.config.value_width), self.dtype),
+            jnp.zeros((rows, heads, self.config.key_width, size), self.dtype),
+            jnp.zeros((rows, heads, size, self.config.value_width), self.dtype),
         )
-        both = (layer.memory_keys_values(memory) for layer in self.decoder)
-        keys_values = tuple((jnp.swapaxes(keys, 1, 2), jnp.swapaxes(values, 1, 2)) for keys, values in both)
-        return Cache((empty,) * self.config.num_layers, keys_values, real[:, None, None, :])
+        of_memory = tuple(layer.memory_cache(memory) for layer in self.decoder)
+        return Cache((empty,) * self.config.num_layers, of_memory, real[:, None, None, :])
 
     def decode_step(
         self, tokens: jax.Array, index: jax.Array, writers: jax.Array, cache: Cache
@@ -98,7 +99,8 @@ class Transformer(nn.Module):
         Hypothesis w of a row goes on from what hypothesis writers[b, w, t] wrote at each position t < `index`, and
         from itself at `index`: writers is [B, W, at least T] for a cache of T positions.
         """
-        length, beam = cache.layers[0].keys.shape[2:4]
+        beam = tokens.shape[1]
+        length = cache.layers[0].keys.shape[3] // beam
         x = self._embed(tokens, jax.lax.dynamic_slice_in_dim(self.positions(length), index, 1), deterministic=True)
         own = writers[:, :, :length, None] == jnp.arange(beam)  # [B, W, T, W]
         past = (own & (jnp.arange(length) <= index)[:, None]).reshape(-1, 1, beam, length * beam)
@@ -127,6 +129,8 @@ class Transformer(nn.Module):
         if self.config.biases == "all":
             logits = logits + self.logits_bias
         logits = nn.with_logical_constraint(logits, ("batch", "length", "vocabulary"))
+        if len(table) == self.vocabulary_size:
+            return logits
         return jnp.where(jnp.arange(table.shape[0]) < self.vocabulary_size, logits, MASKED)
 
 
