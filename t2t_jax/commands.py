@@ -142,9 +142,9 @@ def translate(targets: Sequence[Path], options: command_line.Translate) -> int:
             sources, begun = zip(*chunk, strict=True)
             found = translator.translate(sources, options.n_best, begun if prefixes is not None else None, sampling)
             told.count(found)
-            return list(_format(translator, sources, found, options))
+            return list(_format(scorer, sources, found, options))
 
-        told = _Cuts()
+        told, scorer = _Cuts(), Scorer(translator)
         pairs = paired(lines, prefixes) if prefixes is not None else ((line, "") for line in lines)
         for line in in_chunks(pairs, answer, channel):
             file.write(line.encode("utf-8", errors="replace") + b"\n")
@@ -319,24 +319,35 @@ def paired(lines: Iterator[str], prefixes: Iterator[str]) -> Iterator[tuple[str,
 
 
 def _format(
-    translator: Translator, sources: Sequence[str], found: Sequence[Sequence[Translation]], options: Any
+    scorer: Scorer, sources: Sequence[str], found: Sequence[Sequence[Translation]], options: Any
 ) -> Iterator[str]:
     """The output lines of `translate`: columns, if there are several, divided by tabs."""
-    for source, translations in zip(sources, found, strict=True):
-        for translation in translations:
-            columns = [translation.text]
-            if options.scores:
-                columns = [f"{translation.score:.4f}", "cut" if translation.cut else "end", *columns]
-            if options.alignments:
-                columns.append(_alignment(translator, source, translation))
-            yield "\t".join(columns)
+    flat = [
+        (source, translation)
+        for source, translations in zip(sources, found, strict=True)
+        for translation in translations
+    ]
+    alignments = _alignments(scorer, flat) if options.alignments else None
+    for place, (_, translation) in enumerate(flat):
+        columns = [translation.text]
+        if options.scores:
+            columns = [f"{translation.score:.4f}", "cut" if translation.cut else "end", *columns]
+        if alignments is not None:
+            columns.append(alignments[place])
+        yield "\t".join(columns)
 
 
-def _alignment(translator: Translator, source: str, translation: Translation) -> str:
-    if not translation.ids:
-        return ""
-    weights = translator.attention(source, translation.ids).mean(axis=0)[:-1, :-1]  # without the ends of sentence
-    return " ".join(f"{int(looked_at)}-{place}" for place, looked_at in enumerate(weights.argmax(axis=1)))
+def _alignments(scorer: Scorer, pairs: Sequence[tuple[str, Translation]]) -> list[str]:
+    """Of each pair, "s-t" for each target token t and the source token s that it looked at most."""
+    written = [place for place, (_, translation) in enumerate(pairs) if translation.ids]
+    sources, ids = [pairs[i][0] for i in written], [pairs[i][1].ids for i in written]
+    alignments = [""] * len(pairs)
+    for place, weights in scorer.attention(sources, ids):
+        mean = weights.mean(axis=0)[:-1, :-1]  # without the ends of sentence
+        alignments[written[place]] = " ".join(
+            f"{int(looked_at)}-{t}" for t, looked_at in enumerate(mean.argmax(axis=1))
+        )
+    return alignments
 
 
 class _Cuts:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from t2t_jax import config, model, run_directory
@@ -197,26 +196,18 @@ class Translator:
             rows = (
                 (i, self._row(encoded[i], length, begun[i] if begun is not None else None, sampling)) for i in places
             )
-            shape = Shape(length, self._target_length(length), self._rows(length))
+            shape = Shape(length, self.target_length(length), self._rows(length))
             for place, found in self._stages.search(self._method(n_best, sampling), shape, rows):
                 yield place, self._read(found, len(encoded[place]) >= length)
-
-    def attention(self, source: str, ids: Sequence[int]) -> np.ndarray:
-        """Cross-attention weights of the last decoder layer, [H, T, S], for a source line and a translation's ids.
-
-        Both sides include the end of sentence.
-        """
-        encoded = self.tokenizer.encode([source])[0][: self.longest_source - 1]
-        pair = [jnp.asarray([[*side, EOS_ID]], jnp.int32) for side in (encoded, ids)]
-        _, kept = self.transformer.apply(
-            {"params": self.params}, *pair, deterministic=True, mutable=["intermediates"], method="__call__"
-        )
-        last = f"decoder_{self.transformer.config.num_layers - 1}"
-        return np.asarray(kept["intermediates"][last]["cross_attention"]["weights"][0][0])
 
     def padded_length(self, ids: Sequence[int]) -> int:
         """The positions that a sentence of these tokens is padded to, end of sentence included."""
         return next((length for length in self._lengths if len(ids) < length), self.longest_source)
+
+    def target_length(self, source_length: int) -> int:
+        """Most tokens of a translation of a source of this padded length, end of sentence included."""
+        length = source_length + self.decoding.extra_length
+        return min(length, self._most_positions or length)
 
     def _rows(self, length: int) -> int:
         rows = self.decoding.tokens_per_batch // (length * self.decoding.beam_size)
@@ -232,7 +223,7 @@ class Translator:
         self, ids: Sequence[int], length: int, begun: Sequence[int] | None, sampling: Sampling | None
     ) -> dict[str, np.ndarray]:
         """What there is to search for a sentence of a padded length."""
-        read, most = np.asarray(ids[: length - 1], np.int32), self._target_length(length) - 1
+        read, most = np.asarray(ids[: length - 1], np.int32), self.target_length(length) - 1
         source = np.full(length, PAD_ID, np.int32)
         source[: len(read) + 1] = [*read, EOS_ID]
         limit = min(len(read) + self.decoding.extra_length, most)
@@ -249,10 +240,6 @@ class Translator:
         if sampling is not None:
             row["lines"] = np.asarray(zlib.crc32(read.tobytes()), np.uint32)
         return row | {"limits": np.asarray(limit, np.int32)}
-
-    def _target_length(self, source_length: int) -> int:
-        length = source_length + self.decoding.extra_length
-        return min(length, self._most_positions or length)
 
     def _read(self, hypotheses: Hypotheses, source_cut: bool) -> list[Translation]:
         found = []

@@ -13,6 +13,7 @@ import jax
 
 from t2t_jax import config, progress, run_directory
 from t2t_jax.data.sources import Split
+from t2t_jax.decoding.scorer import Scorer
 from t2t_jax.decoding.translator import Translation, Translator
 from t2t_jax.evaluation.bleu import PROTOCOLS, Protocol, Score, bleu, chrf
 from t2t_jax.files import write_atomically
@@ -134,14 +135,14 @@ def attention_samples(translator: Translator, result: SplitResult) -> list[dict[
         for source, translation in zip(result.sources, result.translations, strict=True)
         if 6 <= len(translation.ids) <= 14 and not (translation.cut or translation.source_cut)
     ][:PICTURES]
-    samples = []
-    for source, translation in chosen:
-        weights = translator.attention(source, translation.ids)
-        samples.append(
-            {
-                "source": [*translator.tokenizer.pieces(translator.tokenizer.encode([source])[0]), "</s>"],
-                "target": [*translator.tokenizer.pieces(translation.ids), "</s>"],
-                "weights": [[[round(float(w), 4) for w in row] for row in head] for head in weights],
-            }
-        )
-    return samples
+    sources, ids = [source for source, _ in chosen], [translation.ids for _, translation in chosen]
+    weights = dict(Scorer(translator).attention(sources, ids))
+    pieces = translator.tokenizer.pieces
+    return [
+        {
+            "source": [*pieces(translator.tokenizer.encode([source])[0]), "</s>"],
+            "target": [*pieces(translation.ids), "</s>"],
+            "weights": [[[round(float(w), 4) for w in row] for row in head] for head in weights[place]],
+        }
+        for place, (source, translation) in enumerate(chosen)
+    ]

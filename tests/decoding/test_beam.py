@@ -1,14 +1,15 @@
-"""Beam search on tables of logits: against all sequences there are, and against a search in plain Python."""
+"""Beam search on tables of logits and on small networks: against all sequences, and against a search in plain NumPy."""
 
 import functools
 import itertools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t2t_jax.decoding.beam import NEVER, BeamSearch
+from t2t_jax.decoding.beam import NEVER, BeamSearch, choosable, likeliest
 from t2t_jax.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 WORDS = (UNK_ID, 4, 5)  # what can be chosen besides the end of sentence
@@ -49,19 +50,19 @@ def rows_of(found):
     """Each row's hypotheses as (words, score, cut)."""
     tokens, scores, lengths, cut = map(np.asarray, found)
     # Behind a hypothesis there is padding only.
-    assert not tokens[np.arange(LENGTH) >= lengths[..., None]].any()
+    assert not tokens[np.arange(tokens.shape[-1]) >= lengths[..., None]].any()
     return [
         [(tuple(map(int, words[:n])), float(score), bool(c)) for words, score, n, c in zip(*row, strict=True)]
         for row in zip(tokens, scores, lengths, cut, strict=True)
     ]
 
 
-def assert_same(found, expected):
+def assert_same(found, expected, rtol=1e-5, atol=1e-6):
     for number, (row, wanted) in enumerate(zip(rows_of(found), expected, strict=True)):
         words, scores, cut = zip(*row, strict=True)
         wanted_words, wanted_scores, wanted_cut = zip(*wanted, strict=True)
         assert (words, cut) == (wanted_words, wanted_cut), f"row {number}"
-        np.testing.assert_allclose(scores, wanted_scores, rtol=1e-5, atol=1e-6, err_msg=f"row {number}")
+        np.testing.assert_allclose(scores, wanted_scores, rtol=rtol, atol=atol, err_msg=f"row {number}")
 
 
 def log_probabilities(table, words):
@@ -86,15 +87,18 @@ def best_of_all(table, limit, divisor, n_best, prefix=()):
     return sorted(complete, key=lambda hypothesis: -hypothesis[1])[:n_best]
 
 
-def plain_beam_search(table, limit, divisor, beam, n_best):
-    """The rule of the search, one hypothesis at a time and without stopping early."""
+def plain_beam_search(log_p, limit, divisor, beam):
+    """The rule of the search, one hypothesis at a time and without stopping early: the finished ones, and the cut.
+
+    `log_p` gives the log-probabilities [Z] of what follows some words.
+    """
     opened, finished = [((), 0.0)], []
     for position in range(limit + 1 if limit else 0):
-        candidates = []
-        for words, score in opened:
-            log_p = log_probabilities(table, words)
-            candidates += [((*words, token), score + log_p[token]) for token in (*WORDS, EOS_ID)]
-        candidates = sorted(candidates, key=lambda candidate: -candidate[1])[: 2 * beam]
+        scores = np.asarray([score + log_p(words) for words, score in opened])
+        scores[:, [PAD_ID, BOS_ID]] = -np.inf
+        width = min(2 * beam if beam > 1 else 1, np.isfinite(scores).sum())
+        places = [divmod(int(i), scores.shape[1]) for i in np.argsort(-scores, axis=None)[:width]]
+        candidates = [((*opened[parent][0], token), scores[parent, token]) for parent, token in places]
         ended = [(words[:-1], score) for words, score in candidates if words[-1] == EOS_ID]
         finished += [(words, score / divisor(position + 1), False) for words, score in ended]
         if position < limit:
@@ -102,11 +106,15 @@ def plain_beam_search(table, limit, divisor, beam, n_best):
         else:
             has_ended = {words for words, _ in ended}
             opened = [hypothesis for hypothesis in opened if hypothesis[0] not in has_ended]
+        if not opened:
+            break
     finished = sorted(finished, key=lambda hypothesis: -hypothesis[1])[:beam]
     # What is cut counts by the tokens it has.
-    cut = [(words, score / divisor(max(limit, 1)), limit > 0) for words, score in opened]
-    nothing = [((), NEVER, False)] * n_best
-    return (finished + cut + nothing)[:n_best]
+    return finished + [(words, score / divisor(max(limit, 1)), limit > 0) for words, score in opened]
+
+
+def best_of(hypotheses, n_best):
+    return (hypotheses + [((), NEVER, False)] * n_best)[:n_best]
 
 
 @pytest.mark.parametrize("penalty", PENALTIES)
@@ -132,7 +140,8 @@ def test_a_narrow_beam_equals_a_plain_search(beam, n_best, penalty):
     for alpha in ALPHAS:
         divisor = functools.partial(PENALTIES[penalty], alpha=alpha)
         expected = [
-            plain_beam_search(table, limit, divisor, beam, n_best) for table, limit in zip(TABLES, LIMITS, strict=True)
+            best_of(plain_beam_search(functools.partial(log_probabilities, table), limit, divisor, beam), n_best)
+            for table, limit in zip(TABLES, LIMITS, strict=True)
         ]
         assert_same(search(TABLES, LIMITS, alpha, beam=beam, n_best=n_best, penalty=penalty), expected)
 
@@ -220,3 +229,87 @@ def test_the_best_that_begins_with_a_prefix_is_found(alpha: float) -> None:
         for table, limit, prefix in zip(tables, limits, prefixes, strict=True)
     ]
     assert_same(found, expected)
+
+
+NETWORKS, ENTRIES, WIDTH, LONGEST = 200, 48, 6, 9
+
+
+class Networks(NamedTuple):
+    """Small recurrent networks, one a row: what follows depends on all tokens before."""
+
+    embedding: np.ndarray  # [B, Z, D]
+    recurrence: np.ndarray  # [B, D, D]
+    output: np.ndarray  # [B, D, Z]
+    bias: np.ndarray  # [B, Z]
+
+
+def random_networks(seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = (ENTRIES, WIDTH), (WIDTH, WIDTH), (WIDTH, ENTRIES), (ENTRIES,)
+    found = Networks(*(rng.standard_normal((NETWORKS, *shape)).astype(np.float32) for shape in shapes))
+    found.bias[:, EOS_ID] += rng.uniform(-1, 5, NETWORKS)
+    return found, rng.integers(0, LONGEST, NETWORKS)
+
+
+@functools.partial(jax.jit, static_argnames=("beam", "n_best", "early_stopping"))
+def search_networks(networks, limits, alpha, *, beam, n_best, early_stopping):
+    """In three stages; the cache holds the network's state behind every token, wherever it was written."""
+    rows = jnp.arange(NETWORKS)[:, None]
+
+    def step(tokens, index, writers, written):
+        before = jnp.where(index > 0, written[rows, writers[:, :, index - 1], index - 1], 0.0)
+        state = jnp.tanh(networks.embedding[rows, tokens] + jnp.einsum("bwd,bde->bwe", before, networks.recurrence))
+        logits = jnp.einsum("bwd,bdz->bwz", state, networks.output) + networks.bias[:, None]
+        return logits, written.at[:, :, index].set(state)
+
+    method = BeamSearch(beam, alpha, "gnmt", n_best, early_stopping)
+    state = method.start(jnp.zeros((NETWORKS, beam, LONGEST, WIDTH)), limits, LONGEST)
+    for begin, end in itertools.pairwise((0, 2, 6, LONGEST)):
+        state = method.advance(step, state, begin, end)
+    return method.best(state)
+
+
+def network_log_p(network):
+    """The same network in NumPy, in float64; the states behind all beginnings met so far are kept."""
+    network = Networks(*(part.astype(np.float64) for part in network))
+    states = {}
+
+    def state(words):
+        if words not in states:
+            before = state(words[:-1]) if words else np.zeros(WIDTH)
+            states[words] = np.tanh(network.embedding[words[-1] if words else BOS_ID] + before @ network.recurrence)
+        return states[words]
+
+    def log_p(words):
+        logits = state(words) @ network.output + network.bias
+        return logits - np.log(np.exp(logits).sum())
+
+    return log_p
+
+
+@pytest.mark.parametrize("beam", [1, 4, 21])
+def test_200_networks_are_searched_as_plain_numpy_does(beam):
+    networks, limits = random_networks()
+    functions = [network_log_p(Networks(*parts)) for parts in zip(*networks, strict=True)]
+    for alpha in ALPHAS:
+        divisor = functools.partial(PENALTIES["gnmt"], alpha=alpha)
+        expected = [plain_beam_search(log_p, n, divisor, beam) for log_p, n in zip(functions, limits, strict=True)]
+        for n_best, early_stopping in itertools.product((1, 4) if beam > 1 else (1,), (True, False)):
+            options = {"beam": beam, "n_best": n_best, "early_stopping": early_stopping}
+            found = search_networks(networks, limits, alpha, **options)
+            assert_same(found, [best_of(hypotheses, n_best) for hypotheses in expected], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [37_000 // 8, 4 * 997])
+@pytest.mark.parametrize("forced", [False, True])
+def test_the_likeliest_are_found_by_blocks(size, forced):
+    """Ties included, and with what may not be chosen on top."""
+    rng = np.random.default_rng(0)
+    logits = np.round(rng.standard_normal((2, 3, size)), 1).astype(np.float32)
+    logits[0, :, [PAD_ID, BOS_ID]] = 9
+    wanted = jnp.asarray([size - 1, PAD_ID]) if forced else None
+    values, tokens = jax.jit(likeliest, static_argnums=2)(logits, wanted, 8)
+    expected_values, expected_tokens = jax.lax.top_k(choosable(logits, wanted), 8)
+    np.testing.assert_array_equal(values, expected_values)
+    possible = np.asarray(values) > NEVER
+    np.testing.assert_array_equal(np.asarray(tokens)[possible], np.asarray(expected_tokens)[possible])

@@ -75,26 +75,36 @@ def test_decoding_a_token_at_a_time_equals_teacher_forcing(norm, positions, rand
     params = random_params(transformer)
     source = SOURCE[:2]
     rows, beam, length = 2, 3, 4
-    targets = np.random.default_rng(0).integers(4, VOCABULARY, (rows, beam, length))
+    rng = np.random.default_rng(0)
+    chosen = rng.integers(4, VOCABULARY, (length, rows, beam))
+    parents = rng.integers(0, beam, (length, rows, beam))  # whom each hypothesis goes on from after a position
+    own = np.broadcast_to(np.arange(beam)[:, None], (rows, beam, length + 2))
+    past, writers = np.full((rows, beam, 1), BOS_ID), own
+    pasts, tables = [], []
+    for t in range(length):
+        pasts.append(past)
+        tables.append(np.where(np.arange(length + 2) < t, writers, own))
+        grown = np.concatenate([past, chosen[t][..., None]], axis=2)
+        past, writers = (np.take_along_axis(a, parents[t][..., None], axis=1) for a in (grown, tables[t]))
 
     @jax.jit
     def step_by_step(params):
         run = functools.partial(transformer.apply, {"params": params})
         memory = run(source, deterministic=True, method="encode")
-        cache = run(memory, source != PAD_ID, beam, length + 2, method="start_cache")
-        inputs = jnp.concatenate([jnp.full((rows, beam, 1), BOS_ID), targets[..., :-1]], axis=2)
-        own = jnp.broadcast_to(jnp.arange(beam)[:, None], (rows, beam, length + 2))
+        cache = run(memory, source != PAD_ID, beam, length, method="start_cache").lengthened((length + 2) * beam)
 
         def step(cache, numbered):
-            index, tokens = numbered
-            logits, cache = run(tokens, index, own, cache, method="decode_step")
+            logits, cache = run(numbered[1], numbered[0], numbered[2], cache, method="decode_step")
             return cache, logits
 
-        _, logits = jax.lax.scan(step, cache, (jnp.arange(length), jnp.moveaxis(inputs, 2, 0)))
-        return jnp.moveaxis(logits, 0, 2)
+        inputs = jnp.stack([past[..., -1] for past in pasts])
+        return jax.lax.scan(step, cache, (jnp.arange(length), inputs, jnp.stack(tables)))[1]
 
-    at_once = apply(transformer, params, np.repeat(source, beam, axis=0), targets.reshape(-1, length))
-    np.testing.assert_allclose(step_by_step(params), at_once.reshape(rows, beam, length, -1), rtol=1e-5, atol=1e-5)
+    for t, logits in enumerate(step_by_step(params)):
+        targets = np.full((rows * beam, length), 4)
+        targets[:, :t] = pasts[t][..., 1:].reshape(-1, t)
+        at_once = apply(transformer, params, np.repeat(source, beam, axis=0), targets)[:, t]
+        np.testing.assert_allclose(logits, at_once.reshape(rows, beam, -1), rtol=1e-5, atol=1e-5)
 
 
 def test_decoder_inputs_are_the_targets_behind_a_begin_of_sentence():
