@@ -3,8 +3,8 @@
     python -m benchmarks.translators NAME FOLDER THREADS
 
 FOLDER holds `groups.json`, groups of sentences as token ids that are equally long, and the model as NAME loads it.
-A request, {"rows": N}, is to translate all of them, N at a time; 0 leaves that to the tool. The answer says how many
-tokens came out and how long it took. Only the tool's own package is imported.
+A request, {"rows": N, "groups": […]}, is to translate those groups, N sentences at a time, unless the tool chooses.
+The answer says how long it took. Only the tool's own packages are imported.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ def marian(folder: Path, threads: int) -> Translate:
 
     torch.set_num_threads(threads)
     model = MarianMTModel.from_pretrained(folder / "marian").eval()
+    model.generation_config.max_length = None  # max_new_tokens says it
 
     @torch.inference_mode()
     def translate(groups: list[Group], rows: int) -> list[int]:
@@ -179,10 +180,12 @@ def main(name: str, folder: str, threads: int) -> None:
     translate = make(Path(folder), threads)
     print(json.dumps({"versions": versions}), flush=True)
     for line in sys.stdin:
+        request = json.loads(line)
+        asked = [groups[i] for i in request["groups"]]
         start = time.perf_counter()
-        lengths = translate(groups, json.loads(line)["rows"])
+        lengths = translate(asked, request["rows"])
         seconds = time.perf_counter() - start
-        if lengths != [len(ids) for group in groups for ids in group]:
+        if lengths != [len(ids) for group in asked for ids in group]:
             sys.exit(f"{name} did not make as many tokens of each sentence as it has.")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         print(json.dumps({"seconds": seconds, "peak_bytes": peak}), flush=True)

@@ -28,7 +28,9 @@ from t2t_jax.training.state import Params
 
 # Padded source lengths, end of sentence included: a closed set, so that few searches are compiled whatever comes in.
 SOURCE_LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-MAX_ROWS = 64
+
+# Sentences searched together at most. A batch that is not full costs as much as one that is, and with 32 a CPU is busy.
+MAX_ROWS, MAX_ROWS_ON_CPU = 64, 32
 
 
 class Translation(NamedTuple):
@@ -79,6 +81,7 @@ class Translator:
         whole = meshes.on_every_device(self.mesh)
         self.members = [Member(m.transformer, jax.device_put(m.params, whole)) for m in map(unfilled, members)]
         self._most_positions = most_positions
+        self._most_rows = MAX_ROWS_ON_CPU if self.mesh.devices.flat[0].platform == "cpu" else MAX_ROWS
         longest = min(decoding.max_source_length, most_positions or decoding.max_source_length)
         self._lengths = sorted({*(length for length in SOURCE_LENGTHS if length < longest), longest})
         self._stages = Stages(self.members, self.mesh)
@@ -175,8 +178,8 @@ class Translator:
     ) -> Iterator[tuple[int, list[Translation]]]:
         """(index of the line, its translations) of this process's share as they come, the longest lines first.
 
-        All processes are given the same lines. Blank ones are left out. Batches are dealt out in turn, so that a line
-        is translated among the same others however many processes there are. Arguments as for `translate`.
+        All processes are given the same lines, whose batches are dealt out in turn. Blank ones are left out. Arguments
+        as for `translate`.
         """
         if n_best > self.decoding.beam_size and sampling is None:
             raise ConfigError(f"decoding: beam_size={self.decoding.beam_size} cannot give the {n_best} best.")
@@ -211,7 +214,7 @@ class Translator:
 
     def _rows(self, length: int) -> int:
         rows = self.decoding.tokens_per_batch // (length * self.decoding.beam_size)
-        return max(1, min(MAX_ROWS, rows))
+        return max(1, min(self._most_rows, rows))
 
     def _method(self, n_best: int, sampling: Sampling | None) -> BeamSearch | Sampler:
         settings = self.decoding

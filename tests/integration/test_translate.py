@@ -7,6 +7,7 @@ import random
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import t2t_jax
@@ -14,6 +15,7 @@ from t2t_jax.config import Data, Decoding
 from t2t_jax.data.sources import open_source
 from t2t_jax.decoding.scorer import Scorer
 from t2t_jax.decoding.translator import Translator
+from t2t_jax.symbols import EOS_ID
 
 ORDINARY = [b"I'm not going to go.", b"Tom also saw it.", b"Where are you?", b"Tom", b"She knows what I like to eat."]
 HOSTILE = [
@@ -187,6 +189,20 @@ def test_forced_decoding_finds_what_the_search_says(trained: Path) -> None:
         if best.ids and not best.cut and translator.tokenizer.encode([best.text])[0] == list(best.ids):
             assert score.log_probability == pytest.approx(best.score, abs=1e-4)
             assert score.tokens == len(best.ids) + 1
+
+
+def test_attention_is_that_of_each_pair_read_alone(trained: Path) -> None:
+    translator = Translator.load(trained, Decoding(beam_size=2, extra_length=4))
+    sources = ["I'm not going to go.", "Tom", "a " * 30, "Tom also saw it.", "Where are you?"]
+    ids = [best.ids for best, *_ in translator.translate(sources)]
+    found = dict(Scorer(translator).attention(sources, ids))
+    assert sorted(found) == list(range(len(sources)))
+    for place, source in enumerate(translator.tokenizer.encode(sources)):
+        pair = [np.asarray([[*side, EOS_ID]]) for side in (source, ids[place])]
+        variables = {"params": translator.params}
+        _, kept = translator.transformer.apply(variables, *pair, deterministic=True, mutable=["intermediates"])
+        alone = kept["intermediates"]["decoder_0"]["cross_attention"]["weights"][0][0]
+        np.testing.assert_allclose(found[place], alone, atol=1e-5)
 
 
 def test_columns_prefixes_and_samples(launch, trained: Path, tmp_path: Path) -> None:
