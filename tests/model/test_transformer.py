@@ -102,7 +102,7 @@ def test_decoding_a_token_at_a_time_equals_teacher_forcing(norm, positions, rand
 
     for t, logits in enumerate(step_by_step(params)):
         targets = np.full((rows * beam, length), 4)
-        targets[:, :t] = pasts[t][..., 1:].reshape(-1, t)
+        targets[:, :t] = pasts[t][..., 1:].reshape(rows * beam, t)
         at_once = apply(transformer, params, np.repeat(source, beam, axis=0), targets)[:, t]
         np.testing.assert_allclose(logits, at_once.reshape(rows, beam, -1), rtol=1e-5, atol=1e-5)
 
