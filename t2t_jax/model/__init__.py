@@ -7,6 +7,6 @@ Axis letters, used in every shape comment and einsum of the project:
     Q queries (T in training, W in a decoding step)
 """
 
-from t2t_jax.model.transformer import Cache, Transformer, build
+from t2t_jax.model.transformer import Cache, Transformer, Unprojected, build
 
-__all__ = ["Cache", "Transformer", "build"]
+__all__ = ["Cache", "Transformer", "Unprojected", "build"]

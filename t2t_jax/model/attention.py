@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from t2t_jax.model.parameters import parameter
+from t2t_jax.model.dropout import Dropout
+from t2t_jax.model.linear import Linear, linear
 
 # Large enough that exp() of it is 0, finite so that a row with nothing to attend to gives numbers instead of NaN.
 MASKED = -1e9
@@ -49,47 +50,47 @@ class MultiHeadAttention(nn.Module):
     def setup(self) -> None:
         split = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform", in_axis=0, out_axis=(1, 2))
         join = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform", in_axis=(0, 1), out_axis=2)
-        d_model, heads = self.d_model, self.num_heads
-        self.query = parameter(self, "query", split, ("embed", "heads", "kv"), (d_model, heads, self.d_k), self.dtype)
-        self.key = parameter(self, "key", split, ("embed", "heads", "kv"), (d_model, heads, self.d_k), self.dtype)
-        self.value = parameter(self, "value", split, ("embed", "heads", "kv"), (d_model, heads, self.d_v), self.dtype)
-        self.output = parameter(self, "output", join, ("heads", "kv", "embed"), (heads, self.d_v, d_model), self.dtype)
-        self.query_bias = self._bias("query_bias", ("heads", "kv"), (heads, self.d_k))
-        self.key_bias = self._bias("key_bias", ("heads", "kv"), (heads, self.d_k))
-        self.value_bias = self._bias("value_bias", ("heads", "kv"), (heads, self.d_v))
-        self.output_bias = self._bias("output_bias", (None,), (d_model,))
-        self.weight_dropout = nn.Dropout(self.dropout)
 
-    def _bias(self, name: str, axes: tuple[str | None, ...], shape: tuple[int, ...]) -> jax.Array | float:
-        return parameter(self, name, nn.initializers.zeros, axes, shape, self.dtype) if self.biases else 0.0
+        def projection(name: str, width: int) -> Linear:
+            bias = f"{name}_bias" if self.biases else None
+            shape = self.d_model, self.num_heads, width
+            return linear(self, name, split, ("embed", "heads", "kv"), shape, self.dtype, bias=bias)
+
+        self.query, self.key, self.value = (
+            projection(name, width) for name, width in (("query", self.d_k), ("key", self.d_k), ("value", self.d_v))
+        )
+        self.output = linear(
+            self,
+            "output",
+            join,
+            ("heads", "kv", "embed"),
+            (self.num_heads, self.d_v, self.d_model),
+            self.dtype,
+            inputs=2,
+            bias="output_bias" if self.biases else None,
+        )
+        self.weight_dropout = Dropout(self.dropout)
 
     def keys_values(self, memory: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Project what is attended to: [B, S, D] to keys [B, S, H, K] and values [B, S, H, V]."""
-        memory = memory.astype(self.dtype)
-        return (
-            jnp.einsum("bsd,dhk->bshk", memory, self.key) + self.key_bias,
-            jnp.einsum("bsd,dhv->bshv", memory, self.value) + self.value_bias,
-        )
+        return self.key(memory), self.value(memory)
 
     def __call__(
         self, x: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array, *, deterministic: bool
     ) -> jax.Array:
         """Attend from x [B, Q, D] over keys [B, S, H, K] and values [B, S, H, V]; returns [B, Q, D]."""
-        queries = jnp.einsum("bqd,dhk->bqhk", x.astype(self.dtype), self.query) + self.query_bias
-        weights = scaled_dot_product_attention(queries, keys, mask)
+        weights = scaled_dot_product_attention(self.query(x), keys, mask)
         self.sow("intermediates", "weights", weights)
         weights = self.weight_dropout(weights.astype(self.dtype), deterministic=deterministic)
         heads = jnp.einsum("bhqs,bshv->bqhv", weights, values)
-        return jnp.einsum("bqhv,hvd->bqd", heads, self.output) + self.output_bias
+        return self.output(heads)
 
     def over_cache(self, x: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array) -> jax.Array:
         """The same when decoding, over keys [B, H, K, S] and values [B, H, S, V] that lie as they are multiplied.
 
         x [B, Q, D], mask [B, 1, Q or 1, S]; returns [B, Q, D]. Other orders are copied into this one at every step.
         """
-        queries = jnp.einsum("bqd,dhk->bqhk", x.astype(self.dtype), self.query) + self.query_bias
-        queries = jnp.swapaxes(queries * self.d_k**-0.5, 1, 2)
+        queries = jnp.swapaxes(self.query(x) * self.d_k**-0.5, 1, 2)
         scores = jnp.einsum("bhqk,bhks->bhqs", queries, keys, preferred_element_type=jnp.float32)
         weights = jax.nn.softmax(jnp.where(mask, scores, MASKED), axis=-1).astype(self.dtype)
-        heads = jnp.swapaxes(jnp.einsum("bhqs,bhsv->bhqv", weights, values), 1, 2)
-        return jnp.einsum("bqhv,hvd->bqd", heads, self.output) + self.output_bias
+        return self.output(jnp.swapaxes(jnp.einsum("bhqs,bhsv->bhqv", weights, values), 1, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -11,7 +12,8 @@ from flax import linen as nn
 
 from t2t_jax import config
 from t2t_jax.model.attention import MultiHeadAttention
-from t2t_jax.model.parameters import parameter
+from t2t_jax.model.dropout import Dropout
+from t2t_jax.model.linear import linear
 
 
 class FeedForward(nn.Module):
@@ -23,15 +25,11 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, *, deterministic: bool) -> jax.Array:
         d_model, d_ff = self.config.d_model, self.config.d_ff
-        xavier, zeros = nn.initializers.xavier_uniform(), nn.initializers.zeros
-        w1 = parameter(self, "w1", xavier, ("embed", "mlp"), (d_model, d_ff), self.dtype)
-        b1 = parameter(self, "b1", zeros, ("mlp",), (d_ff,), self.dtype)
-        w2 = parameter(self, "w2", xavier, ("mlp", "embed"), (d_ff, d_model), self.dtype)
-        b2 = parameter(self, "b2", zeros, (None,), (d_model,), self.dtype)
+        xavier = nn.initializers.xavier_uniform()
+        widen = linear(self, "w1", xavier, ("embed", "mlp"), (d_model, d_ff), self.dtype, bias="b1")
+        narrow = linear(self, "w2", xavier, ("mlp", "embed"), (d_ff, d_model), self.dtype, bias="b2")
         activation = nn.relu if self.config.activation == "relu" else nn.swish
-        inner = activation(x.astype(self.dtype) @ w1 + b1)
-        inner = nn.Dropout(self.config.relu_dropout)(inner, deterministic=deterministic)
-        return inner @ w2 + b2
+        return narrow(Dropout(self.config.relu_dropout)(activation(widen(x)), deterministic=deterministic))
 
 
 class LayerNorm(nn.Module):
@@ -55,7 +53,7 @@ class Residual(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array], *, deterministic: bool) -> jax.Array:
         norm = LayerNorm(self.dtype, self.config.norm_epsilon)
-        dropout = nn.Dropout(self.config.dropout, deterministic=deterministic)
+        dropout = functools.partial(Dropout(self.config.dropout), deterministic=deterministic)
         y = norm(x + dropout(sublayer(x))) if self.config.norm == "post" else x + dropout(sublayer(norm(x)))
         return nn.with_logical_constraint(y, ("batch", "length", "activation"))
 

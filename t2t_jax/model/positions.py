@@ -8,7 +8,7 @@ import numpy as np
 from flax import linen as nn
 
 from t2t_jax import config
-from t2t_jax.model.parameters import parameter
+from t2t_jax.model.parameters import gather, parameter
 
 
 def sinusoids(length: int, d_model: int, layout: str = "interleaved") -> np.ndarray:
@@ -36,5 +36,8 @@ class Positions(nn.Module):
             return jnp.asarray(sinusoids(length, self.config.d_model, self.config.sinusoid_layout))
         if length > self.config.max_positions:
             raise ValueError(f"length {length} is beyond the learned table's {self.config.max_positions} positions")
-        d_model, init = self.config.d_model, nn.initializers.normal(self.config.d_model**-0.5)
-        return parameter(self, "table", init, (None, "embed"), (self.config.max_positions, d_model))[:length]
+        shape, init = (
+            (self.config.max_positions, self.config.d_model),
+            nn.initializers.normal(self.config.d_model**-0.5),
+        )
+        return gather(parameter(self, "table", init, (None, "embed"), shape), (None, "embed"))[:length]

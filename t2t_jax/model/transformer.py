@@ -10,8 +10,9 @@ from flax import linen as nn
 
 from t2t_jax import config
 from t2t_jax.model.attention import MASKED
+from t2t_jax.model.dropout import Dropout
 from t2t_jax.model.layers import DecoderLayer, EncoderLayer, LayerCache, LayerNorm
-from t2t_jax.model.parameters import parameter
+from t2t_jax.model.parameters import gather, parameter
 from t2t_jax.model.positions import Positions
 from t2t_jax.symbols import BOS_ID, PAD_ID
 
@@ -34,6 +35,14 @@ class Cache(NamedTuple):
         return self._replace(layers=tuple(map(lengthen, self.layers)))
 
 
+class Unprojected(NamedTuple):
+    """The decoder's output and what makes logits of it: x table^T + bias."""
+
+    x: jax.Array  # [B, T, D]
+    table: jax.Array  # [Z, D] in float32, the embedding matrix
+    bias: jax.Array | None  # [Z]
+
+
 class Transformer(nn.Module):
     """Encoder and decoder over one shared vocabulary; padding is id 0 everywhere and never attended to.
 
@@ -47,11 +56,12 @@ class Transformer(nn.Module):
 
     def setup(self) -> None:
         shape = (self.config.padded_vocabulary(self.vocabulary_size), self.config.d_model)
-        self.embedding = parameter(self, "embedding", self._initial_embedding, ("vocabulary", "embed"), shape)
+        axes = ("vocabulary", "embed")
+        self.embedding = gather(parameter(self, "embedding", self._initial_embedding, axes, shape), axes)
         self.positions = Positions(self.config)
         self.encoder = [EncoderLayer(self.config, self.dtype) for _ in range(self.config.num_layers)]
         self.decoder = [DecoderLayer(self.config, self.dtype) for _ in range(self.config.num_layers)]
-        self.embedding_dropout = nn.Dropout(self.config.dropout)
+        self.embedding_dropout = Dropout(self.config.dropout)
         if self.config.norm == "pre":  # nothing has normalised a pre-norm stack's last sum
             self.encoder_norm = LayerNorm(self.dtype, self.config.norm_epsilon)
             self.decoder_norm = LayerNorm(self.dtype, self.config.norm_epsilon)
@@ -60,8 +70,13 @@ class Transformer(nn.Module):
 
     def __call__(self, source: jax.Array, target: jax.Array, *, deterministic: bool) -> jax.Array:
         """Teacher forcing: logits [B, T, Z] of each target token [B, T] given source [B, S] and those before."""
+        return self._logits(self.unprojected(source, target, deterministic=deterministic).x)
+
+    def unprojected(self, source: jax.Array, target: jax.Array, *, deterministic: bool) -> Unprojected:
+        """The same up to the projection, for a loss that does the rest itself."""
         memory = self.encode(source, deterministic=deterministic)
-        return self.decode(memory, source != PAD_ID, shift_right(target), deterministic=deterministic)
+        x = self.decode(memory, source != PAD_ID, shift_right(target), deterministic=deterministic)
+        return Unprojected(x, self.embedding, self.logits_bias if self.config.biases == "all" else None)
 
     def encode(self, source: jax.Array, *, deterministic: bool) -> jax.Array:
         """Token ids [B, S] to the encoder's output [B, S, D]."""
@@ -72,14 +87,14 @@ class Transformer(nn.Module):
         return self.encoder_norm(x) if self.config.norm == "pre" else x
 
     def decode(self, memory: jax.Array, real: jax.Array, inputs: jax.Array, *, deterministic: bool) -> jax.Array:
-        """Encoder output [B, S, D], its real positions [B, S] and decoder inputs [B, T] to logits [B, T, Z]."""
+        """Encoder output [B, S, D], its real positions [B, S] and decoder inputs [B, T] to [B, T, D]."""
         length = inputs.shape[1]
         causal = jnp.tril(jnp.ones((length, length), bool))[None, None]
         x = self._embed(inputs, self.positions(length), deterministic)
         for layer in self.decoder:
             keys_values = layer.memory_keys_values(memory)
             x = layer(x, causal, keys_values, real[:, None, None, :], deterministic=deterministic)
-        return self._logits(x)
+        return self.decoder_norm(x) if self.config.norm == "pre" else x
 
     def start_cache(self, memory: jax.Array, real: jax.Array, beam: int, length: int) -> Cache:
         """An empty cache for `beam` hypotheses a row and `length` positions over the encoder output [B, S, D]."""
@@ -108,6 +123,7 @@ class Transformer(nn.Module):
         for layer, layer_cache, keys_values in zip(self.decoder, cache.layers, cache.memory, strict=True):
             x, grown = layer.step(x, index, past, layer_cache, keys_values, cache.memory_mask)
             layers.append(grown)
+        x = self.decoder_norm(x) if self.config.norm == "pre" else x
         return self._logits(x), cache._replace(layers=tuple(layers))
 
     def _initial_embedding(self, key: jax.Array, shape: tuple[int, int]) -> jax.Array:
@@ -122,8 +138,6 @@ class Transformer(nn.Module):
 
     def _logits(self, x: jax.Array) -> jax.Array:
         """The pre-softmax projection by the embedding matrix; the vocabulary's filling rows are masked."""
-        if self.config.norm == "pre":
-            x = self.decoder_norm(x)
         table = self.embedding.astype(self.dtype)
         logits = jnp.einsum("btd,zd->btz", x, table, preferred_element_type=jnp.float32)
         if self.config.biases == "all":

@@ -36,12 +36,10 @@ def make_train_step(
     keys are folded from (seed, step, part), so they depend neither on the mesh nor on where a run was resumed.
     """
 
+    batch_loss = make_batch_loss(transformer, training.label_smoothing, training.label_smoothing_mass)
+
     def part_loss(params: Params, part: Batch, key: jax.Array, tokens: jax.Array) -> tuple[jax.Array, TokenLoss]:
-        rngs = {"dropout": key}
-        logits: Any = transformer.apply({"params": params}, *part, deterministic=False, rngs=rngs)
-        loss = cross_entropy(
-            logits, part.target, transformer.vocabulary_size, training.label_smoothing, training.label_smoothing_mass
-        )
+        loss = batch_loss(params, part, deterministic=False, rngs={"dropout": key})
         return loss.smoothed / tokens, loss
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
@@ -71,11 +69,11 @@ def make_train_step(
     return train_step
 
 
-def make_loss_step(transformer: Transformer, smoothing: float, mass: str) -> Callable[[Params, Batch], TokenLoss]:
-    """The loss of a batch without dropout and without learning."""
+def make_batch_loss(transformer: Transformer, smoothing: float, mass: str) -> Callable[..., TokenLoss]:
+    """(params, batch, deterministic=…, rngs=…) -> the loss of the batch, with dropout unless it is deterministic."""
 
-    def loss_step(params: Params, batch: Batch) -> TokenLoss:
-        logits: Any = transformer.apply({"params": params}, *batch, deterministic=True)
-        return cross_entropy(logits, batch.target, transformer.vocabulary_size, smoothing, mass)
+    def batch_loss(params: Params, batch: Batch, **options: Any) -> TokenLoss:
+        unprojected: Any = transformer.apply({"params": params}, *batch, **options, method="unprojected")
+        return cross_entropy(unprojected, batch.target, transformer.vocabulary_size, smoothing, mass)
 
-    return loss_step
+    return batch_loss

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
@@ -23,7 +24,7 @@ from t2t_jax.parallel.precompile import Precompiled
 from t2t_jax.training.loss import TokenLoss
 from t2t_jax.training.lowering import abstract_batch
 from t2t_jax.training.state import Params
-from t2t_jax.training.step import make_loss_step
+from t2t_jax.training.step import make_batch_loss
 
 MAX_SHAPES = 3  # validation is short: compiling another shape costs more than the padding it saves
 
@@ -85,8 +86,9 @@ class HeldOut:
         self._rows = meshes.Rows(mesh)
         self._shapes = [plan.slot(k).shape for k in range(plan.batches_per_epoch)]
         self._batches = list(batches(corpus, plan, 0, plan.batches_per_epoch, self._rows.local))
+        batch_loss = make_batch_loss(transformer, training.label_smoothing, training.label_smoothing_mass)
         step = jax.jit(
-            make_loss_step(transformer, training.label_smoothing, training.label_smoothing_mass),
+            functools.partial(batch_loss, deterministic=True),
             out_shardings=meshes.on_every_device(mesh),
         )
 

@@ -33,7 +33,8 @@ def in_jax(settings, params):
 
     def mean_loss(params):
         logits = transformer.apply({"params": params}, SOURCE, TARGET, deterministic=True)
-        loss = cross_entropy(logits, TARGET, VOCABULARY, SMOOTHING)
+        unprojected = transformer.apply({"params": params}, SOURCE, TARGET, deterministic=True, method="unprojected")
+        loss = cross_entropy(unprojected, TARGET, VOCABULARY, SMOOTHING)
         return loss.smoothed / loss.tokens, logits[..., :VOCABULARY]
 
     (loss, logits), gradient = jax.jit(jax.value_and_grad(mean_loss, has_aux=True))(params)

@@ -9,12 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from t2t_jax.model import Unprojected
 from t2t_jax.model.attention import MASKED
 from t2t_jax.symbols import PAD_ID
 from t2t_jax.training.loss import cross_entropy
 
 MASSES = ("vocabulary", "others")
-loss_of = functools.partial(jax.jit, static_argnames="mass")(cross_entropy)
+
+
+@functools.partial(jax.jit, static_argnames=("vocabulary_size", "mass"))
+def loss_of(logits, targets, vocabulary_size, smoothing, mass):
+    """The loss where the projection is the identity, so that the decoder's output is the logits."""
+    table = jnp.eye(logits.shape[-1])[:, :vocabulary_size]  # the filling's rows are 0
+    x = logits[..., :vocabulary_size]
+    return cross_entropy(Unprojected(x, table, None), targets, vocabulary_size, smoothing, mass)
 
 
 def by_definition(logits, targets, vocabulary_size, smoothing, mass):
@@ -42,12 +50,12 @@ def random_case(seed, shape, vocabulary_size, filling=0, scale=3.0):
     return logits, targets
 
 
-# Few shapes, since each is compiled; the vocabulary's size within them is free.
+# Few shapes and sizes, since each is compiled.
 @settings(max_examples=50)
 @given(
     seed=st.integers(0, 2**32 - 1),
     shape=st.sampled_from([(1, 1), (3, 4), (2, 7)]),
-    vocabulary_size=st.integers(2, 24),
+    vocabulary_size=st.sampled_from([2, 19, 24]),
     smoothing=st.sampled_from([0.0, 0.1]) | st.floats(0, 0.99),
     mass=st.sampled_from(MASSES),
     scale=st.sampled_from([0.1, 3.0, 20.0]),
@@ -93,3 +101,55 @@ def test_filling_columns_are_ignored(mass):
     np.testing.assert_allclose(filled, loss_of(logits[..., :20], targets, 20, 0.1, mass=mass), rtol=1e-6)
     gradient = jax.grad(lambda x: loss_of(x, targets, 20, 0.1, mass=mass).smoothed)(logits)
     assert not gradient[..., 20:].any()
+
+
+@pytest.mark.parametrize("mass", MASSES)
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_gradients_are_those_of_the_definition(mass, with_bias):
+    rng = np.random.default_rng(0)
+    size, filling = 20, 4
+    table = jnp.asarray(rng.standard_normal((size + filling, 6)), jnp.float32).at[size:].set(0)
+    bias = jnp.asarray(rng.standard_normal(size + filling), jnp.float32) if with_bias else None
+    x = jnp.asarray(rng.standard_normal((3, 4, 6)), jnp.float32)
+    targets = jnp.asarray(random_case(0, (3, 4), size)[1])
+
+    def ours(unprojected):
+        return 0.7 * cross_entropy(unprojected, targets, size, 0.1, mass).smoothed
+
+    def definition(unprojected):
+        logits = (unprojected.x @ unprojected.table.T + (0 if bias is None else unprojected.bias))[..., :size]
+        share = 0.1 / (size if mass == "vocabulary" else size - 1)
+        hot = jax.nn.one_hot(targets, size)
+        wanted = 0.9 * hot + share * (1 if mass == "vocabulary" else 1 - hot)
+        return -0.7 * jnp.sum((targets != PAD_ID)[..., None] * wanted * jax.nn.log_softmax(logits))
+
+    case = Unprojected(x, table, bias)
+    values, gradients = zip(*(jax.value_and_grad(loss)(case) for loss in (ours, definition)), strict=True)
+    np.testing.assert_allclose(*values, rtol=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), *gradients)
+    assert not gradients[0].table[size:].any()
+
+
+def test_logits_far_below_those_of_the_filling_lose_nothing():
+    logits, targets = random_case(0, (3, 4), 20, filling=4)
+    low = np.where(logits == MASKED, logits, logits - 1000)
+    there, here = (loss_of(case, targets, 20, 0.1, mass="vocabulary") for case in (low, logits))
+    np.testing.assert_allclose(there.plain, here.plain, rtol=1e-4)
+
+
+def test_in_bfloat16_weights_get_float32_gradients():
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.standard_normal((2, 50, 8)), jnp.bfloat16)
+    table = jnp.asarray(rng.standard_normal((24, 8)), jnp.float32)
+    targets = jnp.asarray(rng.integers(1, 24, (2, 50)))
+
+    def gradient(x, table):
+        return jax.grad(lambda case: cross_entropy(case, targets, 24, 0.1).smoothed)(Unprojected(x, table, None))
+
+    rounded, exact = (
+        gradient(x, table),
+        gradient(x.astype(jnp.float32), table.astype(jnp.bfloat16).astype(jnp.float32)),
+    )
+    assert (rounded.x.dtype, rounded.table.dtype) == (jnp.bfloat16, jnp.float32)
+    # A sum over 100 tokens in bfloat16 would be off by a percent or more.
+    assert jnp.linalg.norm(rounded.table - exact.table) < 3e-3 * jnp.linalg.norm(exact.table)
