@@ -95,7 +95,7 @@ class Stages:
         for row in rows:
             waiting[0].append(row)
             for stage, size in enumerate(sizes):
-                if len(waiting[stage]) >= size:
+                while len(waiting[stage]) >= size:
                     yield from advance(stage)
         for stage in range(len(ends)):
             while waiting[stage]:
