@@ -14,7 +14,7 @@ import argparse
 import collections
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,7 @@ def score(translator: Translator, source: list[int], ids: Sequence[int], alpha: 
     return float(log_p[np.arange(len(ids) + 1), pair[1][0]].sum()) / (len(ids) + 1) ** alpha
 
 
-def compare(run: Path, exports: Sequence[Path], alpha: float, lines: int | None) -> list[dict[str, Any]]:
+def compare(run: Path, exports: Sequence[Path], alpha: float, lines: int | None) -> Iterator[dict[str, Any]]:
     """How each export's translations agree with the run's own."""
     settings = config.Decoding(beam_size=BEAM, alpha=alpha, length_penalty="length", extra_length=EXTRA)
     translator = Translator.load(run, settings)
@@ -125,7 +125,6 @@ def compare(run: Path, exports: Sequence[Path], alpha: float, lines: int | None)
     def bleu(ids: Sequence[Sequence[int]]) -> float:
         return sacrebleu.corpus_bleu([translator.tokenizer.decode(line) for line in ids], [texts[1]]).score
 
-    rows = []
     for export in exports:
         name, search = load(export, translator)
         theirs = in_groups(search, sentences, alpha)
@@ -140,8 +139,7 @@ def compare(run: Path, exports: Sequence[Path], alpha: float, lines: int | None)
         row = {"export": name, "alpha": alpha, "lines": len(sentences)}
         row |= {kind: counts[kind] for kind in ("same", "tie", "ours better", "theirs better")}
         row |= {"largest score difference": max(gaps), "BLEU": bleu([ids for ids, _ in theirs])}
-        rows.append(row | {"our BLEU": bleu([best.ids for best in ours])})
-    return rows
+        yield row | {"our BLEU": bleu([best.ids for best in ours])}
 
 
 def main() -> None:
