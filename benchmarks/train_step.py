@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.sizes import SIZES
-from t2t_jax.planning.flops import step_flops
+from t2t_jax.training.flops import step_flops
 
 ROOT = Path(__file__).parents[1]
 MATRIX_FLOPS = 2 * 2048**3

@@ -9,7 +9,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import math
 import re
 import sys
 from pathlib import Path
