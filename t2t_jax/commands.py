@@ -51,7 +51,7 @@ def train(targets: Sequence[Path], options: command_line.Train) -> int:
     run = options.workdir or Path("runs") / experiment.name
     _settle()
     with connected(options.process) as channel, _writing(run, channel):
-        outcome = loop.train(experiment, run, channel)
+        outcome = loop.train(experiment, run, channel, options.profile)
         if not outcome.finished:
             return STOPPED
         translator = Translator.load(run, channel=channel)

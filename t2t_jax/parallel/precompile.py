@@ -58,7 +58,7 @@ def keep_executables() -> None:
     Each kind of processor has a folder of its own: a home may be shared by machines that differ, and what was compiled
     for one can crash on another.
     """
-    if jax.config.jax_compilation_cache_dir is not None:
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         return
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     jax.config.update("jax_compilation_cache_dir", str(home / "t2t_jax" / "executables" / _processor()))

@@ -10,7 +10,7 @@ import time
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
@@ -31,6 +31,7 @@ from t2t_jax.training.checkpoints import Checkpoints, EarlyStopping, Retention
 from t2t_jax.training.interruption import StopRequests
 from t2t_jax.training.lowering import train_step_on
 from t2t_jax.training.metrics import Entry, MetricsWriter
+from t2t_jax.training.profile import StepProfile
 from t2t_jax.training.state import TrainState
 from t2t_jax.training.throughput import Interval, Throughput
 from t2t_jax.training.validation import HeldOut
@@ -69,10 +70,11 @@ def prepare(experiment: config.Experiment, run: Path, channel: Channel) -> store
     return prepared
 
 
-def train(experiment: config.Experiment, run: Path, channel: Channel | None = None) -> Outcome:
+def train(experiment: config.Experiment, run: Path, channel: Channel | None = None, profile: bool = False) -> Outcome:
     """Train `experiment` in the directory `run`, from its newest checkpoint if it has one.
 
     With a `channel`, this is one of several processes that call it alike; `run` is on storage that all of them share.
+    With `profile`, a few of its steps are traced.
 
     Raises:
       UserError: the settings, the data or the directory cannot work.
@@ -132,6 +134,7 @@ def train(experiment: config.Experiment, run: Path, channel: Channel | None = No
             if "validation_perplexity" in entry or not bar.live.console.is_terminal:
                 progress.say(f"step {entry['step']:,}/{training.num_steps:,}  {status(entry)}")
 
+        tracer = StepProfile(run, lambda shape: text_of(steps[shape])) if profile and channel.first else None
         k, pending, in_flight = start, [], collections.deque[step.StepMetrics]()
         unread: Unread | None = None
         stop_at = start if out_of_patience(stopping, training) else training.num_steps
@@ -140,7 +143,11 @@ def train(experiment: config.Experiment, run: Path, channel: Channel | None = No
             placed = Batch(*(rows.place(side, shape.rows) for side in batch))
             executable = steps[shape]
             requests.begin(k + 1)
+            if tracer is not None:
+                tracer.before(shape, train_state.step)
             train_state, metrics = executable(train_state, placed)
+            if tracer is not None:
+                tracer.after(metrics)
             speed.count(shape)
             pending.append(metrics)
             in_flight.append(metrics)
@@ -225,6 +232,11 @@ def compile_steps(
         if count
     ]
     return Precompiled(compile_one, [shape for *_, shape in sorted(used)], background)
+
+
+def text_of(executable: Any) -> str:
+    """The HLO of a compiled step."""
+    return cast(jax.stages.Compiled, executable).as_text() or ""
 
 
 def initial_state(
