@@ -215,7 +215,7 @@ class Planner:
 
     def _compile(self, sizes: config.Mesh, shape: Shape, training: config.Training) -> Compiled:
         experiment, mesh = self.experiment, self.mesh(sizes)
-        transformer = model.build(experiment.model, self.workload.vocabulary_size, training.compute_dtype)
+        transformer = model.build(experiment.model, self.workload.vocabulary_size, training=training)
         adam = optimizer.make_optimizer(experiment.optimizer, experiment.model.d_model)
         abstract, _ = state.abstract_state(transformer, adam, mesh)
         in_parts = f", accumulation {training.accumulation}" if training.accumulation > 1 else ""

@@ -22,7 +22,7 @@ from t2t_jax import config, model, progress, run_directory
 from t2t_jax.data import pipeline, store
 from t2t_jax.data.batching import Plan, Shape
 from t2t_jax.data.pipeline import Batch
-from t2t_jax.errors import NonFiniteLoss, RunError
+from t2t_jax.errors import ConfigError, NonFiniteLoss, RunError
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.channel import Channel
 from t2t_jax.parallel.precompile import Precompiled, background_compiler
@@ -84,11 +84,13 @@ def train(experiment: config.Experiment, run: Path, channel: Channel | None = No
     training = experiment.training
     channel = channel or Channel.alone()
     mesh = meshes.make_mesh(experiment.mesh)
+    if training.attention_kernel == "cudnn" and mesh.devices.flat[0].platform != "gpu":
+        raise ConfigError("training: attention_kernel='cudnn' is for NVIDIA GPUs; 'xla' runs everywhere.")
     prepared = prepare(experiment, run, channel)
     corpus = prepared.corpus()
     plan = pipeline.plan_for(experiment.data, corpus, training.seed)
 
-    transformer = model.build(experiment.model, prepared.tokenizer.size, training.compute_dtype)
+    transformer = model.build(experiment.model, prepared.tokenizer.size, training=training)
     adam = optimizer.make_optimizer(experiment.optimizer, experiment.model.d_model)
     learning_rate = optimizer.schedule(experiment.optimizer, experiment.model.d_model)
     abstract, _ = state.abstract_state(transformer, adam, mesh)
