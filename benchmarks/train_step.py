@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.sizes import SIZES
 from benchmarks.turns import Contestant, ContestantEnded, machine
-from t2t_jax.planning.flops import step_flops
+from t2t_jax.training.flops import step_flops
 
 MATRIX_FLOPS = 2 * 2048**3
 TCMALLOC = glob.glob("/usr/lib/*/libtcmalloc_minimal.so.4")

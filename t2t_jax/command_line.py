@@ -45,6 +45,8 @@ class Train:
     process: ThisProcess = field(default_factory=Processes)
     beam: Beam = None
     alpha: Alpha = None
+    profile: bool = False
+    """Trace steps 11 to 15 of this call into RUN/profile, and print where their time went."""
     launcher: Literal["local", "slurm"] = "local"
     """Where to run: here, or as a Slurm job that this command submits."""
     slurm: Slurm = field(default_factory=Slurm)

@@ -34,6 +34,7 @@ from t2t_jax.export import ctranslate2, marian, marian_import, trained
 from t2t_jax.export.target import new_directory
 from t2t_jax.parallel.channel import Channel
 from t2t_jax.parallel.memory import keep_freed_memory
+from t2t_jax.parallel.precompile import keep_executables
 from t2t_jax.parallel.processes import connected
 from t2t_jax.planning import plan as planning
 from t2t_jax.planning import shapes, table, topologies
@@ -48,9 +49,9 @@ def train(targets: Sequence[Path], options: command_line.Train) -> int:
     """Train, average, translate the evaluation splits, print BLEU with samples, write the report."""
     experiment = options.settings
     run = options.workdir or Path("runs") / experiment.name
-    keep_freed_memory()
+    _settle()
     with connected(options.process) as channel, _writing(run, channel):
-        outcome = loop.train(experiment, run, channel)
+        outcome = loop.train(experiment, run, channel, options.profile)
         if not outcome.finished:
             return STOPPED
         translator = Translator.load(run, channel=channel)
@@ -109,7 +110,7 @@ def evaluate(targets: Sequence[Path], options: command_line.Evaluate) -> int:
     experiment = run_directory.load_config(run)
     splits = (options.split,) if options.split else experiment.evaluation.splits
     own = options.decoding == experiment.decoding and splits == experiment.evaluation.splits
-    keep_freed_memory()
+    _settle()
     with connected(options.process) as channel:
         translator = Translator.load(run, options.decoding, channel)
         results = [evaluate_split(run, experiment, translator, split) for split in splits]
@@ -132,7 +133,7 @@ def translate(targets: Sequence[Path], options: command_line.Translate) -> int:
     sampling = Sampling(options.temperature, options.top_k, options.top_p, options.seed) if options.sample else None
     if options.n_best < 1:
         raise UserError(f"--n-best {options.n_best} must be at least 1.")
-    keep_freed_memory()
+    _settle()
     with connected(options.process) as channel, _output(options.output if channel.first else Path(os.devnull)) as file:
         translator = Translator.load(targets, options.decoding, channel)
         lines = _decoded(read_lines(options.input) if options.input else lines_of(sys.stdin.buffer))
@@ -162,7 +163,7 @@ def score(targets: Sequence[Path], options: command_line.Score) -> int:
             f"{str(files[0])!r} has {counts[0]:,} lines, {str(files[1])!r} {counts[1]:,}; each target line "
             "is scored given the source line of the same number."
         )
-    keep_freed_memory()
+    _settle()
     scorer = Scorer(Translator.load(targets))
     pairs = zip(*(_decoded(read_lines(file)) for file in files), strict=True)
     total, tokens, cut = 0.0, 0, 0
@@ -239,6 +240,12 @@ def compare(targets: Sequence[Path], options: command_line.Compare) -> int:
     result = compare_systems((first, second), contest.first, contest.second, contest.references, protocol)
     print(json.dumps(result.as_json(), indent=2) if options.json else result.as_text())
     return DONE
+
+
+def _settle() -> None:
+    """What a process that computes does first."""
+    keep_freed_memory()
+    keep_executables()
 
 
 def _writing(run: Path, channel: Channel) -> contextlib.AbstractContextManager[None]:

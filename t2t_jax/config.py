@@ -196,6 +196,11 @@ class Training:
     """Parts a global batch is computed in, one after another; the loss is that of the whole batch."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     """Type of matrix products; parameters, softmax, normalisation and loss stay in float32."""
+    attention_kernel: Literal["xla", "cudnn"] = "xla"
+    """What computes attention: XLA's products and softmax, or on NVIDIA GPUs cuDNN's fused kernel, which never writes
+    out the weights; it needs bfloat16 and no dropout on them, and pays where sentences are long."""
+    rematerialise: bool = False
+    """Compute each layer's insides again on the way back instead of keeping them: a third more work, less memory."""
     log_every: int = 100
     """Steps between lines of metrics.jsonl."""
     checkpoint_every: int = 1500
@@ -218,6 +223,8 @@ class Training:
         counts = ("num_steps", "accumulation", "log_every", "checkpoint_every", "keep_checkpoints", "average_last")
         _positive(self, *counts, "patience")
         _probability(self, "label_smoothing")
+        if self.attention_kernel == "cudnn" and self.compute_dtype != "bfloat16":
+            raise ConfigError("training: attention_kernel='cudnn' needs compute_dtype='bfloat16'.")
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"training: seed={self.seed} must lie between 0 and 2^32 - 1.")
         if self.average_last > self.keep_checkpoints:
@@ -314,10 +321,25 @@ class Experiment:
                 "training: initialise_from takes the other run's tokenizer with its weights; leave out "
                 f"data.tokenizer_from={self.data.tokenizer_from!r}."
             )
+        if self.training.attention_kernel == "cudnn":
+            self._check_fused_attention()
         if self.model.positions == "learned" and self.model.max_positions < self.data.max_length:
             raise ConfigError(
                 f"model: max_positions={self.model.max_positions} is shorter than data.max_length="
                 f"{self.data.max_length}; a learned table needs a row for every position."
+            )
+
+    def _check_fused_attention(self) -> None:
+        model = self.model
+        if model.attention_dropout:
+            raise ConfigError(
+                f"training: attention_kernel='cudnn' has no dropout on the attention weights; attention_dropout="
+                f"{model.attention_dropout} must be 0."
+            )
+        if model.key_width != model.value_width or model.key_width % 8 or model.key_width > 128:
+            raise ConfigError(
+                f"training: attention_kernel='cudnn' needs d_k = d_v, a multiple of 8 up to 128, not "
+                f"{model.key_width} and {model.value_width}."
             )
 
 
@@ -325,7 +347,10 @@ class Experiment:
 # The corpus may move: its content is compared by hash, not by place.
 NOT_TRAJECTORY = frozenset(
     {"name", "mesh", "decoding", "evaluation", "data.directory", "data.store", "data.tokenizer_from"}
-    | {f"training.{name}" for name in ("num_steps", "log_every", "deterministic", "patience")}
+    | {
+        f"training.{name}"
+        for name in ("num_steps", "log_every", "deterministic", "patience", "attention_kernel", "rematerialise")
+    }
     | {f"training.{name}" for name in ("checkpoint_every", "checkpoint_unit", "keep_checkpoints", "average_last")}
 )
 

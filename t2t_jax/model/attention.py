@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -36,7 +38,8 @@ def scaled_dot_product_attention(
 class MultiHeadAttention(nn.Module):
     """h heads in parallel, each with its own projections, joined by an output projection (section 3.2.2).
 
-    The paper's projections have no biases; those of `config.Model.biases` "all" do.
+    The paper's projections have no biases; those of `config.Model.biases` "all" do. With `fused`, one of JAX's
+    implementations of `jax.nn.dot_product_attention` computes weights and their sums of values in one.
     """
 
     d_model: int
@@ -46,6 +49,7 @@ class MultiHeadAttention(nn.Module):
     dropout: float
     dtype: jnp.dtype
     biases: bool = False
+    fused: str | None = None
 
     def setup(self) -> None:
         split = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform", in_axis=0, out_axis=(1, 2))
@@ -79,7 +83,13 @@ class MultiHeadAttention(nn.Module):
         self, x: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array, *, deterministic: bool
     ) -> jax.Array:
         """Attend from x [B, Q, D] over keys [B, S, H, K] and values [B, S, H, V]; returns [B, Q, D]."""
-        weights = scaled_dot_product_attention(self.query(x), keys, mask)
+        queries = self.query(x)
+        if self.fused is not None:
+            implementation: Any = self.fused
+            return self.output(
+                jax.nn.dot_product_attention(queries, keys, values, mask=mask, implementation=implementation)
+            )
+        weights = scaled_dot_product_attention(queries, keys, mask)
         self.sow("intermediates", "weights", weights)
         weights = self.weight_dropout(weights.astype(self.dtype), deterministic=deterministic)
         heads = jnp.einsum("bhqs,bshv->bqhv", weights, values)

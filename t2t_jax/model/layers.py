@@ -58,10 +58,10 @@ class Residual(nn.Module):
         return nn.with_logical_constraint(y, ("batch", "length", "activation"))
 
 
-def attention(config: config.Model, dtype: jnp.dtype) -> MultiHeadAttention:
+def attention(config: config.Model, dtype: jnp.dtype, fused: str | None) -> MultiHeadAttention:
     """Multi-head attention of the config's sizes."""
     widths = config.d_model, config.num_heads, config.key_width, config.value_width
-    return MultiHeadAttention(*widths, config.attention_dropout, dtype, biases=config.biases == "all")
+    return MultiHeadAttention(*widths, config.attention_dropout, dtype, biases=config.biases == "all", fused=fused)
 
 
 class EncoderLayer(nn.Module):
@@ -69,9 +69,10 @@ class EncoderLayer(nn.Module):
 
     config: config.Model
     dtype: jnp.dtype
+    fused: str | None = None
 
     def setup(self) -> None:
-        self.self_attention = attention(self.config, self.dtype)
+        self.self_attention = attention(self.config, self.dtype, self.fused)
         self.feed_forward = FeedForward(self.config, self.dtype)
         self.residuals = [Residual(self.config, self.dtype) for _ in range(2)]
 
@@ -104,10 +105,11 @@ class DecoderLayer(nn.Module):
 
     config: config.Model
     dtype: jnp.dtype
+    fused: str | None = None
 
     def setup(self) -> None:
-        self.self_attention = attention(self.config, self.dtype)
-        self.cross_attention = attention(self.config, self.dtype)
+        self.self_attention = attention(self.config, self.dtype, self.fused)
+        self.cross_attention = attention(self.config, self.dtype, self.fused)
         self.feed_forward = FeedForward(self.config, self.dtype)
         self.residuals = [Residual(self.config, self.dtype) for _ in range(3)]
 

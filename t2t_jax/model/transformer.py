@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -53,14 +53,18 @@ class Transformer(nn.Module):
     config: config.Model
     vocabulary_size: int
     dtype: jnp.dtype = jnp.float32
+    fused: str | None = None
+    """An implementation of `jax.nn.dot_product_attention` that computes attention, instead of plain products."""
+    rematerialise: bool = False
+    """Keep only what goes from layer to layer for the gradient, and compute the rest again."""
 
     def setup(self) -> None:
         shape = (self.config.padded_vocabulary(self.vocabulary_size), self.config.d_model)
         axes = ("vocabulary", "embed")
         self.embedding = gather(parameter(self, "embedding", self._initial_embedding, axes, shape), axes)
         self.positions = Positions(self.config)
-        self.encoder = [EncoderLayer(self.config, self.dtype) for _ in range(self.config.num_layers)]
-        self.decoder = [DecoderLayer(self.config, self.dtype) for _ in range(self.config.num_layers)]
+        self.encoder = [EncoderLayer(self.config, self.dtype, self.fused) for _ in range(self.config.num_layers)]
+        self.decoder = [DecoderLayer(self.config, self.dtype, self.fused) for _ in range(self.config.num_layers)]
         self.embedding_dropout = Dropout(self.config.dropout)
         if self.config.norm == "pre":  # nothing has normalised a pre-norm stack's last sum
             self.encoder_norm = LayerNorm(self.dtype, self.config.norm_epsilon)
@@ -83,7 +87,7 @@ class Transformer(nn.Module):
         mask = (source != PAD_ID)[:, None, None, :]
         x = self._embed(source, self.positions(source.shape[1]), deterministic)
         for layer in self.encoder:
-            x = layer(x, mask, deterministic=deterministic)
+            x = self._through(layer, x, mask, deterministic=deterministic)
         return self.encoder_norm(x) if self.config.norm == "pre" else x
 
     def decode(self, memory: jax.Array, real: jax.Array, inputs: jax.Array, *, deterministic: bool) -> jax.Array:
@@ -93,7 +97,7 @@ class Transformer(nn.Module):
         x = self._embed(inputs, self.positions(length), deterministic)
         for layer in self.decoder:
             keys_values = layer.memory_keys_values(memory)
-            x = layer(x, causal, keys_values, real[:, None, None, :], deterministic=deterministic)
+            x = self._through(layer, x, causal, keys_values, real[:, None, None, :], deterministic=deterministic)
         return self.decoder_norm(x) if self.config.norm == "pre" else x
 
     def start_cache(self, memory: jax.Array, real: jax.Array, beam: int, length: int) -> Cache:
@@ -126,6 +130,13 @@ class Transformer(nn.Module):
         x = self.decoder_norm(x) if self.config.norm == "pre" else x
         return self._logits(x), cache._replace(layers=tuple(layers))
 
+    def _through(self, layer: nn.Module, *arrays: Any, deterministic: bool) -> jax.Array:
+        def call(layer: Any, *arrays: Any) -> jax.Array:
+            return layer(*arrays, deterministic=deterministic)
+
+        through: jax.Array = (nn.remat(call) if self.rematerialise else call)(layer, *arrays)
+        return through
+
     def _initial_embedding(self, key: jax.Array, shape: tuple[int, int]) -> jax.Array:
         table = nn.initializers.normal(self.config.d_model**-0.5)(key, shape)
         return jnp.where(jnp.arange(shape[0])[:, None] < self.vocabulary_size, table, 0)
@@ -153,6 +164,15 @@ def shift_right(target: jax.Array) -> jax.Array:
     return jnp.concatenate([jnp.full_like(target[:, :1], BOS_ID), target[:, :-1]], axis=1)
 
 
-def build(model: config.Model, vocabulary_size: int, compute_dtype: str = "float32") -> Transformer:
-    """The module for a config; `compute_dtype` as in `config.Training`."""
-    return Transformer(model, vocabulary_size, jnp.dtype(compute_dtype))
+def build(
+    model: config.Model,
+    vocabulary_size: int,
+    compute_dtype: str = "float32",
+    *,
+    training: config.Training | None = None,
+) -> Transformer:
+    """The module for a config; `training` says how its steps are to be computed, where it is to be trained."""
+    if training is None:
+        return Transformer(model, vocabulary_size, jnp.dtype(compute_dtype))
+    fused = None if training.attention_kernel == "xla" else training.attention_kernel
+    return Transformer(model, vocabulary_size, jnp.dtype(training.compute_dtype), fused, training.rematerialise)

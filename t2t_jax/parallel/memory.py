@@ -22,5 +22,6 @@ def keep_freed_memory() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # absent outside glibc
     if mallopt is None:
         return False
-    settings = ((M_ARENA_MAX, 1), (M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 2**28))
+    never = -1  # the largest int would trim a heap whose end is free for 2 GiB, as it is after a large step
+    settings = ((M_ARENA_MAX, 1), (M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, never), (M_TOP_PAD, 2**28))
     return all(mallopt(parameter, value) == 1 for parameter, value in settings)

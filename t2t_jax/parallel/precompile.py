@@ -1,11 +1,21 @@
-"""Executables for a closed set of shapes, compiled in the background."""
+"""Executables for a closed set of shapes, compiled in the background, and kept on disk for the next process."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
+import platform
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+import jax
+
+MOST_ON_DISK = 10 * 2**30  # bytes; an executable of the big model may have 0.3 GiB
+WORTH_KEEPING = 0.5  # seconds of compiling
 
 Key = TypeVar("Key")
 Executable = Callable[..., Any]
@@ -40,3 +50,28 @@ def background_compiler() -> Iterator[Executor]:
         yield pool
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def keep_executables() -> None:
+    """Have JAX keep what it compiles in the user's cache folder, unless JAX_COMPILATION_CACHE_DIR names another.
+
+    Each kind of processor has a folder of its own: a home may be shared by machines that differ, and what was compiled
+    for one can crash on another.
+    """
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        return
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    jax.config.update("jax_compilation_cache_dir", str(home / "t2t_jax" / "executables" / _processor()))
+    jax.config.update("jax_compilation_cache_max_size", MOST_ON_DISK)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", WORTH_KEEPING)
+    # A folder that cannot be written, or an entry that a crash cut short, costs a compilation and no more.
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
+
+
+def _processor() -> str:
+    """A name for what machine code this processor can run."""
+    told = [platform.machine(), platform.processor()]
+    with contextlib.suppress(OSError):  # Linux alone has it
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        told += sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))})
+    return f"{platform.machine()}-{hashlib.sha256('|'.join(told).encode()).hexdigest()[:12]}"

@@ -17,12 +17,13 @@ from t2t_jax import config, model, progress
 from t2t_jax.data.batching import Shape
 from t2t_jax.errors import ConfigError, UserError
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.chips import GIB
 from t2t_jax.planning.compiled_text import Collective, CompiledText, Products
-from t2t_jax.planning.flops import step_flops
 from t2t_jax.planning.roofline import Roofline, roofline
 from t2t_jax.planning.shapes import Workload
-from t2t_jax.planning.topologies import GIB, Topology
+from t2t_jax.planning.topologies import Topology
 from t2t_jax.training import optimizer, state
+from t2t_jax.training.flops import step_flops
 from t2t_jax.training.lowering import train_step_on
 
 # Other meshes that are compiled in search of one that fits, at most.
@@ -214,7 +215,7 @@ class Planner:
 
     def _compile(self, sizes: config.Mesh, shape: Shape, training: config.Training) -> Compiled:
         experiment, mesh = self.experiment, self.mesh(sizes)
-        transformer = model.build(experiment.model, self.workload.vocabulary_size, training.compute_dtype)
+        transformer = model.build(experiment.model, self.workload.vocabulary_size, training=training)
         adam = optimizer.make_optimizer(experiment.optimizer, experiment.model.d_model)
         abstract, _ = state.abstract_state(transformer, adam, mesh)
         in_parts = f", accumulation {training.accumulation}" if training.accumulation > 1 else ""

@@ -9,10 +9,11 @@ from typing import Any
 from jax.sharding import Mesh
 
 from t2t_jax import config
+from t2t_jax.parallel.chips import GIB
 from t2t_jax.planning.compiled_text import COLLECTIVES, Products, by_kind
 from t2t_jax.planning.plan import DoesNotFit, StepPlan, describe
 from t2t_jax.planning.shapes import Workload
-from t2t_jax.planning.topologies import GIB, Topology
+from t2t_jax.planning.topologies import Topology
 
 MIB = 2**20
 SHORT = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}

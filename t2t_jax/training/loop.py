@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import math
@@ -9,6 +10,7 @@ import time
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
@@ -20,7 +22,7 @@ from t2t_jax import config, model, progress, run_directory
 from t2t_jax.data import pipeline, store
 from t2t_jax.data.batching import Plan, Shape
 from t2t_jax.data.pipeline import Batch
-from t2t_jax.errors import NonFiniteLoss, RunError
+from t2t_jax.errors import ConfigError, NonFiniteLoss, RunError
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.channel import Channel
 from t2t_jax.parallel.precompile import Precompiled, background_compiler
@@ -29,8 +31,14 @@ from t2t_jax.training.checkpoints import Checkpoints, EarlyStopping, Retention
 from t2t_jax.training.interruption import StopRequests
 from t2t_jax.training.lowering import train_step_on
 from t2t_jax.training.metrics import Entry, MetricsWriter
+from t2t_jax.training.profile import StepProfile
 from t2t_jax.training.state import TrainState
+from t2t_jax.training.throughput import Interval, Throughput
 from t2t_jax.training.validation import HeldOut
+
+# Steps that the devices are given before the oldest has ended: enough that they never wait for the next, few enough
+# that what the bar says is so.
+AHEAD = 2
 
 
 @dataclass(frozen=True)
@@ -62,10 +70,11 @@ def prepare(experiment: config.Experiment, run: Path, channel: Channel) -> store
     return prepared
 
 
-def train(experiment: config.Experiment, run: Path, channel: Channel | None = None) -> Outcome:
+def train(experiment: config.Experiment, run: Path, channel: Channel | None = None, profile: bool = False) -> Outcome:
     """Train `experiment` in the directory `run`, from its newest checkpoint if it has one.
 
     With a `channel`, this is one of several processes that call it alike; `run` is on storage that all of them share.
+    With `profile`, a few of its steps are traced.
 
     Raises:
       UserError: the settings, the data or the directory cannot work.
@@ -75,11 +84,13 @@ def train(experiment: config.Experiment, run: Path, channel: Channel | None = No
     training = experiment.training
     channel = channel or Channel.alone()
     mesh = meshes.make_mesh(experiment.mesh)
+    if training.attention_kernel == "cudnn" and mesh.devices.flat[0].platform != "gpu":
+        raise ConfigError("training: attention_kernel='cudnn' is for NVIDIA GPUs; 'xla' runs everywhere.")
     prepared = prepare(experiment, run, channel)
     corpus = prepared.corpus()
     plan = pipeline.plan_for(experiment.data, corpus, training.seed)
 
-    transformer = model.build(experiment.model, prepared.tokenizer.size, training.compute_dtype)
+    transformer = model.build(experiment.model, prepared.tokenizer.size, training=training)
     adam = optimizer.make_optimizer(experiment.optimizer, experiment.model.d_model)
     learning_rate = optimizer.schedule(experiment.optimizer, experiment.model.d_model)
     abstract, _ = state.abstract_state(transformer, adam, mesh)
@@ -112,56 +123,73 @@ def train(experiment: config.Experiment, run: Path, channel: Channel | None = No
         bar = stack.enter_context(progress.bar(TextColumn("{task.fields[status]}")))
         task = bar.add_task("training", total=training.num_steps, completed=start, status="compiling the first step")
 
-        k, pending, clock = start, [], time.perf_counter()
+        speed = Throughput(experiment, prepared.tokenizer.size, mesh)
+
+        def tell(entry: Entry) -> None:
+            entry |= {
+                "epoch": entry["step"] / plan.batches_per_epoch,
+                "learning_rate": float(learning_rate(int(entry["step"]) - 1)),
+            }
+            if writer is not None:
+                writer.write(entry)
+            bar.update(task, status=status(entry))
+            if "validation_perplexity" in entry or not bar.live.console.is_terminal:
+                progress.say(f"step {entry['step']:,}/{training.num_steps:,}  {status(entry)}")
+
+        tracer = StepProfile(run, lambda shape: text_of(steps[shape])) if profile and channel.first else None
+        k, pending, in_flight = start, [], collections.deque[step.StepMetrics]()
+        unread: Unread | None = None
         stop_at = start if out_of_patience(stopping, training) else training.num_steps
-        for batch in pipeline.batches(corpus, plan, start, stop_at, rows.local):
+        for batch in speed.waiting_for(pipeline.batches(corpus, plan, start, stop_at, rows.local)):
             shape = plan.slot(k).shape
             placed = Batch(*(rows.place(side, shape.rows) for side in batch))
             executable = steps[shape]
             requests.begin(k + 1)
+            if tracer is not None:
+                tracer.before(shape, train_state.step)
             train_state, metrics = executable(train_state, placed)
-            if k == start:
+            if tracer is not None:
+                tracer.after(metrics)
+            speed.count(shape)
+            pending.append(metrics)
+            in_flight.append(metrics)
+            k += 1
+            if k == start + 1:
                 jax.block_until_ready(metrics)
                 progress.say(f"First step after {time.perf_counter() - called:.1f} s of preparing and compiling.")
                 bar.update(task, status="")
-            pending.append(metrics)
-            k += 1
+            if len(in_flight) > AHEAD:
+                jax.block_until_ready(in_flight.popleft())
             bar.update(task, completed=k)
+            if unread is not None:  # the devices have the next step to do while these numbers are fetched
+                tell(summarise(unread, saved))
+                unread = None
 
             checkpoint = k % interval == 0 or k == training.num_steps
             stop = requests.step is not None and k >= requests.step
             if not (checkpoint or stop or k % training.log_every == 0):
                 continue
-            entry = summarise(pending, k, saved)
-            seconds, pending = time.perf_counter() - clock, []
-            entry |= {
-                "epoch": k / plan.batches_per_epoch,
-                "learning_rate": float(learning_rate(k - 1)),
-                "tokens_per_second": entry["target_tokens"] / seconds,
-                "seconds": seconds,
-            }
-            status = f"loss {entry['loss']:.3f}  {entry['tokens_per_second']:,.0f} tokens/s"
-            bar.update(task, status=status)
+            if checkpoint or stop:
+                jax.block_until_ready(metrics)
+            unread, pending = Unread(k, pending, speed.take(), speed.peak), []
+            if not (checkpoint or stop):
+                continue
+            entry, unread = summarise(unread, saved), None
             if checkpoint:
                 held = held_out.loss(train_state.params)
                 refuse_non_finite(held.plain, f"The validation after step {k:,}", saved)
                 if k % interval == 0:  # a run that ends in between may be made longer later
                     stopping = stopping.after(held.plain)
                 entry |= {"validation_loss": held.plain, "validation_perplexity": held.perplexity}
-                status += f"  validation perplexity {held.perplexity:.2f}"
-            if checkpoint or stop:  # one of a stop alone goes when the next comes, and no average has it
-                saved.save(k, train_state, stopping)
-            if writer is not None:
-                writer.write(entry)
-            if checkpoint or not bar.live.console.is_terminal:
-                progress.say(f"step {k:,}/{training.num_steps:,}  {status}")
+            saved.save(k, train_state, stopping)  # one of a stop alone goes when the next comes, and no average has it
+            tell(entry)
             if checkpoint and out_of_patience(stopping, training):
                 progress.say(f"Stopping at step {k:,}: no better validation loss in {stopping.stale} validations.")
                 break
             if stop and k < training.num_steps:
                 saved.wait()
                 return stopped(requests, k)
-            clock = time.perf_counter()
+            speed.restart()
 
         saved.wait()
         if channel.first:
@@ -206,6 +234,11 @@ def compile_steps(
         if count
     ]
     return Precompiled(compile_one, [shape for *_, shape in sorted(used)], background)
+
+
+def text_of(executable: Any) -> str:
+    """The HLO of a compiled step."""
+    return cast(jax.stages.Compiled, executable).as_text() or ""
 
 
 def initial_state(
@@ -257,13 +290,22 @@ def announce(
         progress.say(f"Going on from the checkpoint of step {start:,}.")
 
 
-def summarise(pending: list[step.StepMetrics], k: int, saved: Checkpoints) -> Entry:
-    """The last steps' metrics in one transfer: token-weighted loss, perplexity, gradient norm of step `k`.
+class Unread(NamedTuple):
+    """Steps whose numbers are still on the devices: the last of them, each one's metrics, how long they took."""
+
+    step: int
+    metrics: list[step.StepMetrics]
+    interval: Interval
+    peak: float | None
+
+
+def summarise(unread: Unread, saved: Checkpoints) -> Entry:
+    """The steps' metrics in one transfer: token-weighted loss, perplexity, the last one's gradient norm, rates.
 
     Raises:
       NonFiniteLoss: at the first step whose loss or gradient is not finite.
     """
-    fetched = jax.device_get(pending)
+    k, fetched = unread.step, jax.device_get(unread.metrics)
     for number, metrics in enumerate(fetched, start=k - len(fetched) + 1):
         where = f"Step {number:,} (batch {number - 1:,} of the plan)"
         refuse_non_finite(float(metrics.loss.smoothed) / max(int(metrics.loss.tokens), 1), where, saved)
@@ -275,7 +317,18 @@ def summarise(pending: list[step.StepMetrics], k: int, saved: Checkpoints) -> En
         "perplexity": math.exp(min(sum(float(metrics.loss.plain) for metrics in fetched) / tokens, 700.0)),
         "gradient_norm": float(fetched[-1].gradient_norm),
         "target_tokens": tokens,
+        **unread.interval.rates(tokens, unread.peak),
     }
+
+
+def status(entry: Entry) -> str:
+    """What a person wants to see of an entry while training."""
+    words = [f"loss {entry['loss']:.3f}", f"{entry['tokens_per_second']:,.0f} tokens/s"]
+    if "utilisation" in entry:
+        words.append(f"{100 * entry['utilisation']:.0f}% of peak")
+    if "validation_perplexity" in entry:
+        words.append(f"validation perplexity {entry['validation_perplexity']:.2f}")
+    return "  ".join(words)
 
 
 def refuse_non_finite(value: float, where: str, saved: Checkpoints, what: str = "loss") -> None:

@@ -82,7 +82,7 @@ def _softmax(unprojected: Unprojected, targets: jax.Array, shares: _Shares, size
     sums = jnp.sum(weights, axis=-1, keepdims=True)
     gold_rows = table[targets].astype(jnp.float32)
     gold = jnp.sum(x * gold_rows, axis=-1, keepdims=True)
-    everything = x @ jnp.sum(table, axis=0, dtype=jnp.float32)[:, None]
+    everything = jnp.sum(x * jnp.sum(table, axis=0, dtype=jnp.float32), axis=-1, keepdims=True)
     if bias is not None:
         gold += bias[targets][:, None]
         everything += jnp.sum(jnp.where(filling, 0, bias))

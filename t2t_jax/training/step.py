@@ -61,8 +61,9 @@ def make_train_step(
         nothing = jax.tree.map(jnp.zeros_like, state.params), no_loss
         numbers = jnp.arange(training.accumulation)
         (gradient, loss), _ = jax.lax.scan(accumulate, nothing, (numbers, parts))
-        updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
-        params = optax.apply_updates(state.params, updates)
+        with jax.named_scope("optimizer"):
+            updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
+            params = optax.apply_updates(state.params, updates)
         metrics = StepMetrics(loss, optax.global_norm(gradient))
         return TrainState(state.step + 1, params, optimizer_state), metrics
 
@@ -74,6 +75,7 @@ def make_batch_loss(transformer: Transformer, smoothing: float, mass: str) -> Ca
 
     def batch_loss(params: Params, batch: Batch, **options: Any) -> TokenLoss:
         unprojected: Any = transformer.apply({"params": params}, *batch, **options, method="unprojected")
-        return cross_entropy(unprojected, batch.target, transformer.vocabulary_size, smoothing, mass)
+        with jax.named_scope("loss"):
+            return cross_entropy(unprojected, batch.target, transformer.vocabulary_size, smoothing, mass)
 
     return batch_loss

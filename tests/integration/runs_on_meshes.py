@@ -82,21 +82,26 @@ class Trainer:
 
     def arrays(self) -> dict[str, list[str]]:
         """The arrays that collectives may be about, as they lie on one device while they are in use."""
-        tensor = self.mesh.shape["tensor"]
         parameters, matrices = set(), set()
         for leaf in jax.tree.leaves(self.abstract.params):
             axes = (*leaf.sharding.spec, *[None] * leaf.ndim)[: leaf.ndim]
-            shape = tuple(n // (tensor if a == "tensor" else 1) for n, a in zip(leaf.shape, axes, strict=True))
-            parameters.add(shape)
-            if leaf.ndim > 1:
-                matrices.add(shape)
+            for divided in (("tensor",), ("tensor", "fsdp")):  # as it is used, and as it is kept
+                parts = [self.mesh.shape[axis] if axis in divided else 1 for axis in axes]
+                shape = tuple(n // part for n, part in zip(leaf.shape, parts, strict=True))
+                # A product sees a matrix of two dimensions, whichever of the three the input is summed over.
+                flat = {(math.prod(shape[:i]), math.prod(shape[i:])) for i in range(1, len(shape))}
+                parameters |= {shape, *flat}
+                if leaf.ndim > 1 and divided == ("tensor",):
+                    matrices.add(shape)
         rows = meshes.padded_rows(self.shape.rows, self.parts) // meshes.row_parts(self.mesh)
         source, target = self.shape.source, self.shape.target
         shapes = {
             "parameters": parameters,
             "matrices": matrices,
-            "activations": {(rows, source, MODEL.d_model), (rows, target, MODEL.d_model)},
-            "per target token": {(rows, target), (rows, target, 1)},
+            "activations": {(rows * source, MODEL.d_model), (rows * target, MODEL.d_model)},
+            "embedded": {(rows, source, MODEL.d_model), (rows, target, MODEL.d_model)},
+            "per target token": {(rows * target,), (rows * target, 1)},
+            "sum of the table": {(MODEL.d_model,)},
         }
         named = {name: [f"f32[{','.join(map(str, s))}]" for s in sorted(group)] for name, group in shapes.items()}
         return named | {"sums": ["f32[]", "s32[]"]}

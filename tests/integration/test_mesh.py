@@ -84,14 +84,15 @@ def test_every_collective_is_one_that_the_mesh_calls_for(runs: Runs, mesh: str) 
     """
     data, fsdp, tensor = map(int, mesh.split("-"))
     arrays, found = runs[mesh]["arrays"], runs[mesh]["collectives"]
-    expected: dict[str, set[str]] = {}
+    allowed: dict[str, set[str]] = {}
     if data * fsdp > 1:
-        expected["all-reduce"] = {*arrays["parameters"]}
+        allowed["all-reduce"] = {*arrays["parameters"]}
     if tensor > 1:
-        expected["all-reduce"] = expected.get("all-reduce", set()) | {
-            *arrays["activations"],
-            *arrays["per target token"],
-        }
+        kinds = "activations", "embedded", "per target token", "sum of the table"
+        allowed["all-reduce"] = allowed.get("all-reduce", set()).union(*(arrays[kind] for kind in kinds))
     if fsdp > 1:
-        expected["all-gather"] = {*arrays["matrices"]}
-    assert {kind: set(shapes) - {*arrays["sums"]} for kind, shapes in found.items()} == expected
+        allowed["all-gather"] = {*arrays["matrices"]}
+    reduced = {kind: set(shapes) - {*arrays["sums"]} for kind, shapes in found.items()}
+    assert reduced.keys() == allowed.keys()
+    for kind, shapes in reduced.items():
+        assert shapes <= allowed[kind], kind

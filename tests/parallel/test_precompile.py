@@ -1,5 +1,9 @@
+import os
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -59,3 +63,43 @@ def test_leaving_gives_up_what_was_not_started() -> None:
         Precompiled(compile_one, range(1000), background)
         begun.wait(60)
     assert len(compiled) < 1000
+
+
+COMPILES = """
+import jax, jax.numpy as jnp
+from t2t_jax.parallel import precompile
+precompile.WORTH_KEEPING = 0.0
+precompile.keep_executables()
+seen = []
+jax.monitoring.register_event_listener(lambda name, **_: seen.append(name))
+print(float(jax.jit(lambda x: jnp.sin(x @ x).sum())(jnp.ones((8, 8)))))
+print(seen.count("/jax/compilation_cache/cache_hits") > 0)
+"""
+
+
+def compile_with(**environment: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILES], env=os.environ | environment, capture_output=True, text=True, check=True
+    )
+    assert "rror" not in done.stderr
+    return done.stdout.split()
+
+
+def test_the_next_process_finds_what_this_one_compiled(tmp_path: Path) -> None:
+    value, hit = compile_with(XDG_CACHE_HOME=str(tmp_path))
+    assert hit == "False"
+    assert compile_with(XDG_CACHE_HOME=str(tmp_path)) == [value, "True"]
+    (kind,) = (tmp_path / "t2t_jax" / "executables").iterdir()
+    for kept in kind.glob("*-cache"):  # as a crash may leave them
+        kept.write_bytes(kept.read_bytes()[:50])
+    assert compile_with(XDG_CACHE_HOME=str(tmp_path)) == [value, "False"]
+
+
+def test_a_folder_of_the_users_choice_is_used(tmp_path: Path) -> None:
+    compile_with(XDG_CACHE_HOME=str(tmp_path / "own"), JAX_COMPILATION_CACHE_DIR=str(tmp_path / "chosen"))
+    assert not (tmp_path / "own").exists()
+
+
+def test_a_home_that_cannot_be_written_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    compile_with(XDG_CACHE_HOME=str(tmp_path / "file"))

@@ -12,10 +12,10 @@ from t2t_jax.errors import ConfigError, UserError
 from t2t_jax.parallel.platform import installed
 from t2t_jax.planning import table
 from t2t_jax.planning.compiled_text import by_kind
-from t2t_jax.planning.flops import step_flops
 from t2t_jax.planning.plan import DoesNotFit, Planner, StepPlan, _needed, compared
 from t2t_jax.planning.shapes import Workload
 from t2t_jax.planning.topologies import parse
+from t2t_jax.training.flops import step_flops
 
 SHAPE = Shape(16, 16, 30)
 EXPERIMENT = config.Experiment(

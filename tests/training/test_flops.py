@@ -8,8 +8,8 @@ from t2t_jax import config, model
 from t2t_jax.data.batching import Shape
 from t2t_jax.parallel.mesh import make_mesh
 from t2t_jax.planning.compiled_text import CompiledText
-from t2t_jax.planning.flops import forward_flops, step_flops
 from t2t_jax.training import state
+from t2t_jax.training.flops import forward_flops, step_flops
 from t2t_jax.training.lowering import train_step_on
 
 MODEL = config.Model(num_layers=2, d_model=64, d_ff=256, num_heads=4, d_k=8, d_v=24, dropout=0.0)
