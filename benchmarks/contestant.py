@@ -1,12 +1,13 @@
 """A contestant: a process of its own that takes steps when it is told to, so that contestants can take turns.
 
-    python -m benchmarks.contestant ours|torch-eager|torch-compile SIZE
+    python -m benchmarks.contestant ours|torch-eager|torch-compile|joeynmt|matrix SIZE
 
 reads a number of steps a line, and answers each line with a JSON object.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import resource
 import sys
@@ -64,6 +65,40 @@ def torch_peer(size: Size, compiled: bool) -> tuple[Callable[[int], None], dict[
     return run, {"torch": torch.__version__}
 
 
+def joeynmt(size: Size) -> tuple[Callable[[int], None], dict[str, str]]:
+    """JoeyNMT's model and loss, in the order of its trainer's step."""
+    from importlib.metadata import version
+
+    import torch
+    from joeynmt.batch import Batch
+
+    from benchmarks.joeynmt_model import BOS, EOS, PAD, build
+
+    torch.manual_seed(0)
+    model = build(dataclasses.asdict(size.model), size.vocabulary, size.model.dropout).train()
+    model.loss_function = ("crossentropy", 0.1)
+    adam = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98))
+    rows = size.shape.rows
+    source, target = (torch.randint(4, size.vocabulary, (rows, length - 1)) for length in size.shape[:2])
+    begin, end = torch.full((rows, 1), BOS), torch.full((rows, 1), EOS)
+    source, target = torch.cat([source, end], 1), torch.cat([begin, target, end], 1)
+    lengths = torch.full((rows,), size.shape.source)
+
+    def run(steps: int) -> None:
+        for _ in range(steps):
+            given = (source, lengths, None, target, None, torch.arange(rows), torch.device("cpu"), PAD, EOS)
+            batch = Batch(*given)
+            batch.sort_by_src_length()
+            loss, _, _, correct = model(return_type="loss", **vars(batch))
+            loss = batch.normalize(loss, normalization="tokens")
+            loss.backward()
+            loss.item(), batch.normalize(correct, "sum").item()  # as its trainer does for its log
+            adam.step()
+            adam.zero_grad()
+
+    return run, {"joeynmt": version("joeynmt")}
+
+
 def matrix_rate(_: Size) -> tuple[Callable[[int], None], dict[str, str]]:
     """What the machine's cores reach in JAX: a step is a product of two square float32 matrices of 2,048."""
     import jax
@@ -84,6 +119,7 @@ CONTESTANTS = {
     "ours": ours,
     "torch-eager": lambda size: torch_peer(size, compiled=False),
     "torch-compile": lambda size: torch_peer(size, compiled=True),
+    "joeynmt": joeynmt,
     "matrix": matrix_rate,
 }
 

@@ -1,9 +1,12 @@
 """The time of a training step on this machine, beside PyTorch's, in turns.
 
     python -m benchmarks.train_step [--size base|multi30k] [--steps N] [--rounds N] [--peers …] [--json]
+                                    [--python NAME=PYTHON …]
 
 Each contestant is a process of its own that rests while another computes. PyTorch gets what makes it fastest in plain
-form: fused Adam, and tcmalloc if Debian's libtcmalloc-minimal4 is there. Needs `torch`.
+form: fused Adam, and tcmalloc if Debian's libtcmalloc-minimal4 is there. Needs `torch`. A peer that another Python has
+is run by it: `--peers joeynmt --python joeynmt=/path/to/python`; what that needs says `benchmarks.decoding --help`.
+"Of matrix rate" is the model's FLOPs over the step's time and this machine's rate of plain float32 products in JAX.
 """
 
 from __future__ import annotations
@@ -23,16 +26,16 @@ MATRIX_FLOPS = 2 * 2048**3
 TCMALLOC = glob.glob("/usr/lib/*/libtcmalloc_minimal.so.4")
 
 
-def start(name: str, size: str) -> Contestant:
+def start(name: str, size: str, pythons: dict[str, str]) -> Contestant:
     """Start a contestant, with another memory allocator if its name says so, and wait until it is warm."""
     kind, _, allocator = name.partition("+")
     preload = {"LD_PRELOAD": TCMALLOC[0]} if allocator else {}
-    return Contestant(name, ["benchmarks.contestant", kind, size], **preload)
+    return Contestant(name, ["benchmarks.contestant", kind, size], pythons.get(kind, sys.executable), **preload)
 
 
-def compete(size: str, names: list[str], steps: int, rounds: int) -> dict[str, Any]:
+def compete(size: str, names: list[str], pythons: dict[str, str], steps: int, rounds: int) -> dict[str, Any]:
     """Rounds in which everyone takes `steps` steps; what came of it."""
-    contestants = {name: start(name, size) for name in ["matrix", *names]}
+    contestants = {name: start(name, size, pythons) for name in ["matrix", *names]}
     answers: dict[str, list[dict[str, float]]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, contestant in contestants.items():
@@ -69,6 +72,7 @@ def compete(size: str, names: list[str], steps: int, rounds: int) -> dict[str, A
         "results": results,
         "matrix_rate_fraction": results["ours"]["matrix_rate_fraction"],
         "ratio_to_torch_eager": eager / ours if eager else None,
+        "ratios": {name: result["median_seconds"] / ours for name, result in results.items() if name != "ours"},
     }
 
 
@@ -89,8 +93,9 @@ def table(found: dict[str, Any]) -> str:
             f"{100 * r['matrix_rate_fraction']:>15.1f}%{100 * r['system_share']:>12.1f}%{r['peak_gib']:>6.1f}"
             f"{r['first_step_seconds']:>15.1f}"
         )
-    if found["ratio_to_torch_eager"]:
-        lines += ["", f"PyTorch eager at its best takes {found['ratio_to_torch_eager']:.2f} times as long as ours."]
+    ratios = "; ".join(f"{name} {ratio:.2f}" for name, ratio in found["ratios"].items())
+    if ratios:
+        lines += ["", f"times as long as ours: {ratios}"]
     return "\n".join(lines)
 
 
@@ -101,11 +106,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5, help="steps a turn")
     parser.add_argument("--rounds", type=int, default=7, help="turns of each")
     eager = ["torch-eager", *(["torch-eager+tcmalloc"] if TCMALLOC else [])]
-    parser.add_argument("--peers", nargs="*", default=eager, help="torch-eager, torch-compile, with +tcmalloc or not")
+    parser.add_argument(
+        "--peers", nargs="*", default=eager, help="torch-eager, torch-compile, joeynmt, with +tcmalloc or not"
+    )
+    parser.add_argument("--python", nargs="*", default=[], metavar="NAME=PYTHON", help="the Python that has a peer")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
     options = parser.parse_args()
+    pythons = dict(word.split("=", 1) for word in options.python)
     try:
-        found = compete(options.size, ["ours", *options.peers], options.steps, options.rounds)
+        found = compete(options.size, ["ours", *options.peers], pythons, options.steps, options.rounds)
     except ContestantEnded as ended:
         sys.exit(str(ended))
     print(json.dumps(found, indent=2) if options.json else table(found))

@@ -17,14 +17,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 Group = list[list[int]]
 """Sentences of one length, without end of sentence."""
 Translate = Callable[[list[Group], int], list[int]]
 """(groups, rows) -> how many tokens each translation has, which are to be as many as its source has."""
 
-BEAM, ALPHA, UNK, EOS = 4, 0.6, 1, 3
+BEAM, ALPHA, EOS = 4, 0.6, 3
 
 
 def ours(folder: Path, threads: int) -> Translate:
@@ -102,35 +101,16 @@ def ctranslate2(kind: str, folder: Path, threads: int) -> Translate:
 
 def joeynmt(folder: Path, threads: int) -> Translate:
     """JoeyNMT with random weights of its own: it loads nobody else's."""
-    from types import SimpleNamespace
-
     import torch
     from joeynmt.batch import Batch
-    from joeynmt.model import build_model
     from joeynmt.search import search
-    from joeynmt.vocabulary import Vocabulary
+
+    from benchmarks.joeynmt_model import PAD, build
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    symbols: dict[str, Any] = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
-    symbols |= {"unk_id": 0, "pad_id": UNK, "bos_id": 2, "eos_id": EOS, "sep_token": None, "lang_tags": []}
-    vocabulary = Vocabulary([], SimpleNamespace(**symbols))
     sizes = json.loads((folder / "sizes.json").read_text())
-    words = [f"w{i}" for i in range(4, sizes["entries"])]
-    vocabulary._itos += words  # its own add_tokens takes minutes for so many
-    vocabulary._stoi |= {word: i for i, word in enumerate(words, 4)}
-    side = {
-        "type": "transformer",
-        "num_layers": sizes["num_layers"],
-        "num_heads": sizes["num_heads"],
-        "embeddings": {"embedding_dim": sizes["d_model"], "scale": True},
-        "hidden_size": sizes["d_model"],
-        "ff_size": sizes["d_ff"],
-        "layer_norm": "post",
-    }
-    model = build_model(
-        {"encoder": side, "decoder": dict(side), "tied_embeddings": True, "tied_softmax": True}, vocabulary, vocabulary
-    ).eval()
+    model = build(sizes, sizes["entries"]).eval()
     with torch.no_grad():
         model.trg_embed.lut.weight[EOS] = 0
 
@@ -146,12 +126,12 @@ def joeynmt(folder: Path, threads: int) -> Translate:
                 None,
                 torch.arange(len(part)),
                 torch.device("cpu"),
-                UNK,
+                PAD,
                 EOS,
                 is_train=False,
             )
             found, *_ = search(model, batch, longest, BEAM, ALPHA, min_output_length=longest)
-            lengths += (found != UNK).sum(1).tolist()
+            lengths += (found != PAD).sum(1).tolist()
         return lengths
 
     return translate
