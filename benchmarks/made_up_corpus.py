@@ -64,9 +64,10 @@ def write(pairs: int, like: Path, words: Path, languages: tuple[str, str], folde
     with bar() as progress:
         for name, count in (("valid", 3000), ("test", 3000), ("train", pairs)):
             task = progress.add_task(f"writing {name}", total=count)
-            with (folder / f"{name}.{languages[0]}").open("wb") as left, (folder / f"{name}.{languages[1]}").open(
-                "wb"
-            ) as right:
+            with (
+                (folder / f"{name}.{languages[0]}").open("wb") as left,
+                (folder / f"{name}.{languages[1]}").open("wb") as right,
+            ):
                 for begin in range(0, count, CHUNK):
                     size = min(CHUNK, count - begin)
                     chosen = rng.integers(0, len(lengths[0]), size)

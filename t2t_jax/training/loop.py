@@ -55,8 +55,9 @@ def prepare(experiment: config.Experiment, run: Path, channel: Channel) -> store
         # Once it has begun, a run needs nothing but its own directory.
         own = not Path(borrowed).exists() and run_directory.finished_steps(run)
         data = dataclasses.replace(data, tokenizer_from=str(run) if own else borrowed)
-    run_directory.check(run, experiment, store.origin(data))
-    prepared = store.prepare(data, run)
+    made_from = store.origin(data)
+    run_directory.check(run, experiment, made_from)
+    prepared = store.prepare(data, run, made_from)
     run_directory.adopt(run, experiment, prepared)
     channel.exchange(prepared.manifest["sha256"])
     return prepared

@@ -73,7 +73,7 @@ def test_unchanged_store_is_used_again_and_a_changed_one_made_anew(tmp_path: Pat
 def test_damaged_store_is_made_anew(tmp_path: Path, damage: str) -> None:
     data = write_corpus(tmp_path / "text", [(b"a b", b"b"), (b"b", b"a")])
     opened = store.prepare(data, tmp_path / "run")
-    file = opened.directory / (store.MANIFEST if damage == "manifest" else "train.source.tokens.npy")
+    file = opened.directory / (store.MANIFEST if damage == "manifest" else "train.source.tokens")
     whole = file.read_bytes()
     if damage == "remove":
         file.unlink()
