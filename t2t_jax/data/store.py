@@ -103,7 +103,7 @@ class Store:
             arrays = []
             for part, kind in self.manifest["types"].items():
                 path = self.directory / f"train.{side}.{part}"
-                arrays.append(np.memmap(path, kind, "r") if path.stat().st_size else np.empty(0, kind))
+                arrays.append(np.asarray(np.memmap(path, kind, "r")) if path.stat().st_size else np.empty(0, kind))
             sides.append(Ragged(*arrays))
         return Corpus(*sides)
 
@@ -263,17 +263,33 @@ def _manifest(directory: Path) -> dict[str, Any] | None:
         return None
 
 
+def open_store(directory: Path) -> Store:
+    """The store in a folder, every file of which is compared with its hash.
+
+    Raises:
+      DataError: there is none, it is of another version, or damaged.
+    """
+    manifest = _manifest(directory)
+    if manifest is None:
+        raise DataError(f"{str(directory)!r} holds no prepared data of this version of t2t_jax; prepare it again.")
+    try:
+        whole = _digests(directory, manifest["files"]) == manifest["files"]
+    except (DataError, AttributeError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise DataError(f"The prepared data in {str(directory)!r} is damaged; prepare it again.")
+    return Store(directory, manifest, tokenizers.load(directory))
+
+
 def _open(directory: Path, made_from: dict[str, Any]) -> Store | None:
     """The store in `directory` if it is whole and was made from `made_from`, else None."""
     manifest = _manifest(directory)
-    if manifest is None or manifest["made_from"] != made_from:
+    if manifest is None or manifest.get("made_from") != made_from:
         return None
     try:
-        if _digests(directory, manifest["files"]) != manifest["files"]:
-            return None
-    except (DataError, AttributeError, KeyError, TypeError):
+        return open_store(directory)
+    except DataError:
         return None
-    return Store(directory, manifest, tokenizers.load(directory))
 
 
 def _digests(directory: Path, names: Iterable[str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from rich.progress import TextColumn
 
 from t2t_jax import config, model, progress, run_directory
-from t2t_jax.data import pipeline, store
+from t2t_jax.data import pipeline, schemes, store
 from t2t_jax.data.batching import Plan, Shape
 from t2t_jax.data.pipeline import Batch
 from t2t_jax.errors import NonFiniteLoss, RunError
@@ -79,6 +79,9 @@ def train(experiment: config.Experiment, run: Path, channel: Channel | None = No
     prepared = prepare(experiment, run, channel)
     corpus = prepared.corpus()
     plan = pipeline.plan_for(experiment.data, corpus, training.seed)
+    if channel.first:
+        compared = schemes.compare(experiment.data, plan, *corpus.lengths)
+        run_directory.keep_schemes(run, schemes.as_json(compared))
 
     transformer = model.build(experiment.model, prepared.tokenizer.size, training.compute_dtype)
     adam = optimizer.make_optimizer(experiment.optimizer, experiment.model.d_model)
