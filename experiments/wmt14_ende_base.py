@@ -24,6 +24,7 @@ def get_config() -> Experiment:
             vocabulary_size=37_000,
             source_tokens_per_batch=25_000,
             target_tokens_per_batch=25_000,
+            shapes="free",
         ),
         optimizer=Optimizer(learning_rate_factor=1.0, warmup_steps=4000, beta1=0.9, beta2=0.98, epsilon=1e-9),
         # The paper wrote a checkpoint every 10 minutes, about 1,500 steps of base, and averaged the last five.

@@ -68,9 +68,10 @@ class _Search:
         cost = self.cheapest(chosen)
         saved = np.zeros_like(self.size)
         for now in np.unique(cost):
+            smaller = np.s_[: np.searchsorted(self.size[:, 0], now), : np.searchsorted(self.size[0], now)]
             # Pairs by the rectangle that would take them over, from one of size `now`: sums from the origin.
-            pairs = np.where(cost == now, self.counts, 0).cumsum(axis=0).cumsum(axis=1)
-            saved += pairs * np.maximum(now - self.size, 0)
+            pairs = np.where(cost[smaller] == now, self.counts[smaller], 0).cumsum(axis=0).cumsum(axis=1)
+            saved[smaller] += pairs * np.maximum(now - self.size[smaller], 0)
         place = int(saved.argmax())
         return divmod(place, self.size.shape[1]) if saved.flat[place] else None
 
