@@ -80,8 +80,8 @@ def prepare(targets: Sequence[Path], options: command_line.Prepare) -> int:
         print(f"  {shape!s:>16}  {count:,}")
     tokens = (f"{side.sum(dtype=np.int64) / plan.batches_per_epoch:,.0f}" for side in corpus.lengths)
     print(f"real tokens a batch, mean: {' + '.join(tokens)}")
-    print(f"padding efficiency: {100 * plan.padding_efficiency(*corpus.lengths):.1f}%; by scheme:")
-    print(schemes.as_text(compared))
+    print(f"real tokens of all positions, by scheme:\n{schemes.as_text(compared)}")
+    print(f"padding efficiency: {100 * plan.padding_efficiency(*corpus.lengths):.1f}%")
     return DONE
 
 

@@ -77,7 +77,8 @@ class _Search:
 
     def improved(self, chosen: list[Rectangle], last: int) -> list[Rectangle]:
         """With each of the `last` rectangles taken out and the best one put in, until that changes nothing."""
-        fixed, moving = chosen[: len(chosen) - last], chosen[len(chosen) - last :]
+        first = max(0, len(chosen) - last)
+        fixed, moving = chosen[:first], chosen[first:]
         total = self.total(chosen)
         while True:
             for _ in range(len(moving)):

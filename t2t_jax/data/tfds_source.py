@@ -7,6 +7,7 @@ writes ArrayRecord files. Only unpacking would need TensorFlow; `_Unpacker` does
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import gzip
 import importlib
@@ -26,6 +27,7 @@ from t2t_jax.files import sha256
 from t2t_jax.progress import console, say
 
 RECORDS_AT_ONCE = 1024  # one by one they take two and a half times as long
+UNPACKED = "unpacked."  # folders of archives, there while the records are written
 LINE_ENDS = re.compile(r"[\r\n]+")
 
 
@@ -164,7 +166,12 @@ def _prepare(builder: Any) -> None:
     failed = f"WMT14 {pair} could not be prepared in '{root}'"
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="unpacked.", dir=root) as folder:
+        with _alone(root), tempfile.TemporaryDirectory(prefix=UNPACKED, dir=root) as folder:
+            if builder.data_path.exists():  # another process has prepared it meanwhile
+                return
+            for leftover in (*root.glob(f"{UNPACKED}*"), *builder.data_path.parent.glob("incomplete.*")):
+                if leftover != Path(folder):  # of a call that was killed
+                    shutil.rmtree(leftover)
 
             class Wmt14Translate(type(builder), skip_registration=True):  # type: ignore[misc, call-arg]
                 """TFDS's builder with `_Unpacker`; the prepared folder is named after the class."""
@@ -192,6 +199,14 @@ def _prepare(builder: Any) -> None:
     except Exception as error:  # a full disk, say, is an OSError, a RuntimeError or a ValueError, whoever meets it
         reason = " ".join(str(error).split()) or repr(error)
         raise DataError(f"{failed}: {reason}. Nothing half-prepared is kept.") from error
+
+
+@contextlib.contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Only one process at a time prepares; the others wait."""
+    with (root / ".prepare.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _import_wmt14() -> Any:

@@ -253,13 +253,21 @@ def test_corpora_may_be_named(tmp_path, publish):
     }
     assert list(open_source(named).pairs("test")) == TEST
     assert set(open_source(wmt14(tmp_path)).pairs("train")) == TRAIN, "each mixture has a folder of its own"
-    with pytest.raises(ConfigError, match=r"no 'europarl_v6' for de-en. Did you mean 'europarl_v7'"):
-        open_source(dataclasses.replace(named, corpora=("europarl_v6",)))
+    with pytest.raises(ConfigError, match=r"no 'commoncrowl' for de-en. Did you mean 'commoncrawl'"):
+        open_source(dataclasses.replace(named, corpora=("commoncrowl",)))
 
 
 def test_archives_brought_by_hand(by_hand):
     source = open_source(wmt14(by_hand, train="test"))
     assert list(source.pairs("train")) == list(source.pairs("test")) == TEST
+
+
+def test_what_a_kill_leaves_is_cleared_away(by_hand):
+    leftovers = [by_hand / "unpacked.x" / "a", by_hand / "wmt14_translate" / "de-en" / "incomplete.x_1.0.0"]
+    for leftover in leftovers:
+        leftover.mkdir(parents=True)
+    assert list(open_source(wmt14(by_hand)).pairs("test")) == TEST
+    assert not list(by_hand.glob("unpacked.*")) and not leftovers[1].exists()
 
 
 def test_fingerprint_follows_the_text(by_hand, tmp_path_factory, publish):
