@@ -16,7 +16,6 @@ import os
 import shutil
 import socket
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from t2t_jax import config, progress
 from t2t_jax.data import tokenising
 from t2t_jax.data import tokenizer as tokenizers
 from t2t_jax.data.cleaning import look_reversed
-from t2t_jax.data.sources import SPLITS, Pair, Source, Split, open_source
+from t2t_jax.data.sources import SPLITS, Pair, Source, Split, digests, open_source
 from t2t_jax.data.tokenising import SIDES
 from t2t_jax.data.tokenizer import Tokenizer
 from t2t_jax.errors import DataError
@@ -177,15 +176,14 @@ def prepare(data: config.Data, run: Path, made_from: dict[str, Any] | None = Non
         try:
             if _open(partial, made_from) is None:  # else the kill came just before the renaming
                 _build(data, made_from, partial, directory)
+            for path in (partial / JOURNAL, partial / ORIGIN):
+                path.unlink(missing_ok=True)
             if directory.exists():
                 directory.rename(old)
             partial.rename(directory)
-        except OSError as error:
+        except Exception as error:
             shutil.rmtree(partial, ignore_errors=True)
-            raise _unwritable(directory, error) from None
-        except Exception:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
+            raise _unwritable(directory, error) if isinstance(error, OSError) else error from None
         finally:
             shutil.rmtree(old, ignore_errors=True)
         store = _open(directory, made_from)
@@ -273,7 +271,7 @@ def open_store(directory: Path) -> Store:
     if manifest is None:
         raise DataError(f"{str(directory)!r} holds no prepared data of this version of t2t_jax; prepare it again.")
     try:
-        whole = _digests(directory, manifest["files"]) == manifest["files"]
+        whole = digests(directory / name for name in manifest["files"]) == manifest["files"]
     except (DataError, AttributeError, KeyError, TypeError):
         whole = False
     if not whole:
@@ -292,17 +290,6 @@ def _open(directory: Path, made_from: dict[str, Any]) -> Store | None:
         return None
 
 
-def _digests(directory: Path, names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of files of the folder; hashing leaves Python, so that threads help."""
-    names = sorted(names)
-    with ThreadPoolExecutor(os.cpu_count()) as pool, progress.count("hashing", "files", total=len(names)) as advance:
-        found = {}
-        for name, digest in zip(names, pool.map(lambda name: sha256(directory / name), names), strict=True):
-            found[name] = digest
-            advance(1)
-        return found
-
-
 def _build(data: config.Data, made_from: dict[str, Any], directory: Path, before: Path) -> None:
     """Make the store in `directory`: on from where a killed build was, with what still holds of the one `before`."""
     marker, journal = directory / ORIGIN, directory / JOURNAL
@@ -316,7 +303,10 @@ def _build(data: config.Data, made_from: dict[str, Any], directory: Path, before
     unchanged = {} if manifest is None else _unchanged(manifest, made_from, before)
     for name in itertools.chain.from_iterable(unchanged.values()):
         (directory / name).unlink(missing_ok=True)
-        os.link(before / name, directory / name)
+        try:
+            os.link(before / name, directory / name)
+        except OSError:  # not every file system has links
+            shutil.copyfile(before / name, directory / name)
     kept = {split: manifest["splits"][split] for split in SPLITS if manifest is not None and split in unchanged}
 
     # First what is quick, so that a bad line in it is not found after an hour of tokenising.
@@ -328,7 +318,7 @@ def _build(data: config.Data, made_from: dict[str, Any], directory: Path, before
     if not splits["train"]["pairs"]:
         raise DataError(f"No training pair is left: {_list_counts(splits['train']['dropped'])} were dropped.")
     _look_over(source, directory)
-    files = _digests(directory, {path.name for path in directory.iterdir()} - {ORIGIN, JOURNAL, MANIFEST})
+    files = digests(path for path in directory.iterdir() if path.name not in (ORIGIN, JOURNAL, MANIFEST))
     manifest = {
         "format": FORMAT,
         "sha256": hashlib.sha256(json.dumps([made_from, files], sort_keys=True).encode()).hexdigest(),
@@ -341,8 +331,6 @@ def _build(data: config.Data, made_from: dict[str, Any], directory: Path, before
         "files": files,
     }
     write_atomically(directory / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
-    for path in (journal, marker):
-        path.unlink(missing_ok=True)
 
 
 def _unchanged(manifest: dict[str, Any], made_from: dict[str, Any], directory: Path) -> dict[str, list[str]]:
@@ -355,7 +343,7 @@ def _unchanged(manifest: dict[str, Any], made_from: dict[str, Any], directory: P
     before, now = _inputs(manifest["made_from"]), _inputs(made_from)
     same = {part: names for part, names in files.items() if before[part] == now[part]}
     try:
-        found = _digests(directory, itertools.chain.from_iterable(same.values()))
+        found = digests(directory / name for name in itertools.chain.from_iterable(same.values()))
     except DataError:
         return {}
     return {part: names for part, names in same.items() if all(found[n] == manifest["files"][n] for n in names)}
@@ -381,7 +369,7 @@ def _look_over(source: Source, directory: Path) -> None:
     """Say so where held-out text seems to be the wrong way round."""
     train = list(itertools.islice(source.pairs("train"), LOOKED_AT))
     for split in HELD_OUT:
-        texts = ((directory / f"{split}.{side}").read_text(encoding="utf-8").split("\n") for side in SIDES)
+        texts = ((directory / f"{split}.{side}").read_bytes().decode().split("\n") for side in SIDES)
         if look_reversed(train, zip(*texts, strict=True)):
             progress.say(f"{split} text: source and target look swapped; its words are from the other training side.")
 

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from t2t_jax import config
-from t2t_jax.data.sources import SPLITS, Pair, Split
+from t2t_jax.data.sources import SPLITS, Pair, Split, digests
 from t2t_jax.errors import ConfigError, DataError, suggestion
-from t2t_jax.files import sha256
 from t2t_jax.progress import console, say
 
 RECORDS_AT_ONCE = 1024  # one by one they take two and a half times as long
@@ -72,7 +71,7 @@ class TfdsSource:
 
     def fingerprint(self, split: Split) -> dict[str, str]:
         files = [Path(piece.filename) for piece in self._builder.info.splits[self._names[split]].file_instructions]
-        return {file.name: sha256(file) for file in files}
+        return digests(files)
 
     @functools.cached_property
     def _builder(self) -> Any:

@@ -47,6 +47,8 @@ def test_evaluation_text_is_kept_whole(tmp_path: Path) -> None:
     opened = store.prepare(data, run)
     adopt(run, Experiment(data=data), opened)
     assert evaluation_text(run, "test") == (["a", ""], ["a", "b"])
+    (tmp_path / "text" / "test.en").write_bytes(b"a\rb\n\n")  # a CR inside a line is text
+    assert store.prepare(data, run).manifest["splits"]["test"] == {"pairs": 2}
     (tmp_path / "text" / "test.en").write_bytes(b"a\n\xff\n")
     with pytest.raises(DataError, match="test text: line 2 is not valid UTF-8"):
         store.prepare(data, run)
@@ -227,15 +229,20 @@ def test_a_shared_store_is_used_by_all_and_replaced_by_none(tmp_path: Path) -> N
         store.prepare(dataclasses.replace(shared, max_length=2), tmp_path / "three")
 
 
-@pytest.mark.parametrize("moment", ["old moved away", "new not yet there"])
+@pytest.mark.parametrize("moment", ["old moved away", "new not yet there", "new not yet moved"])
 def test_what_a_kill_leaves_behind_is_cleared_up(tmp_path: Path, moment: str) -> None:
     data = write_corpus(tmp_path / "text", [(b"a b", b"b")])
     run = tmp_path / "run"
     whole = {path.name: path.read_bytes() for path in store.prepare(data, run).directory.iterdir()}
     if moment == "old moved away":
         (run / "data").rename(run / ".data.old")
-    (run / ".data.partial").mkdir()
-    (run / ".data.partial" / "train.source.tokens").write_bytes(b"half")
+    if moment == "new not yet moved":
+        (run / "data").rename(run / ".data.partial")
+        for name in (store.ORIGIN, store.JOURNAL):
+            (run / ".data.partial" / name).write_text("{}")
+    else:
+        (run / ".data.partial").mkdir()
+        (run / ".data.partial" / "train.source.tokens").write_bytes(b"half")
     store.prepare(data, run)
     assert {path.name: path.read_bytes() for path in (run / "data").iterdir()} == whole
     assert {path.name for path in run.iterdir()} == {"data"}
