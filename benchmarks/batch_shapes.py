@@ -3,8 +3,9 @@
     python -m benchmarks.batch_shapes --like DIR/newstest2014 [--shapes 16 32 …] [--bound STEPS] [--json]
 
 Lengths are those of one parallel text (STEM.en and STEM.de, plain or gzipped) with a vocabulary made from it. Free and
-nested shapes, tensor2tensor's buckets, fairseq's sorting and packing are counted over all pairs of the text, without
-the ends of epochs. With `--bound`, so many steps of a subgradient method lead to a number that no shapes can exceed.
+nested shapes, tensor2tensor's buckets, fairseq's sorting and packing are counted over all pairs of the text, as if it
+were a thousand times as large, so that the ends of epochs count for nothing. With `--bound`, so many steps of a
+subgradient method lead to a number that no shapes can exceed.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def measure(stem: Path, languages: tuple[str, str], size: int, numbers: list[int
         curve.append(row)
     others = [
         schemes.geometric_buckets(counts),
-        schemes.sorted_by_length(counts, budget),
+        schemes.sorted_by_length(1000 * counts, budget),
         schemes.packed(source, target, data.max_length),
     ]
     return {"pairs": len(source), "vocabulary": size, "curve": curve, "others": schemes.as_json(others)}

@@ -31,16 +31,21 @@ DEVICES, UTILISATION = 8, 0.5
 
 def measure(experiment: config.Experiment, directory: Path, batches: int, rounds: int) -> dict[str, Any]:
     """Seconds and memory up to the first batch, and the rates after it."""
-    idle, begun = _resident(), time.perf_counter()
+    idle, begun = _resident(), (time.perf_counter(), time.process_time())
+
+    def stage(name: str) -> None:
+        since = time.perf_counter() - begun[0], time.process_time() - begun[1]
+        stages[name] = {"seconds": since[0], "cpu_seconds": since[1], "resident_gib": _resident()}
+
+    stages: dict[str, dict[str, float]] = {"start": {"seconds": 0.0, "cpu_seconds": 0.0, "resident_gib": idle}}
     opened = store.open_store(directory)
     corpus = opened.corpus()
-    times = {"open": time.perf_counter() - begun}
+    stage("store opened")
     plan = pipeline.plan_for(experiment.data, corpus, experiment.training.seed)
     plan.slot(0)
-    times["plan"] = time.perf_counter() - begun - times["open"]
+    stage("epoch planned")
     pipeline.make_batch(corpus, plan, 0)
-    times["first batch, from the start"] = time.perf_counter() - begun
-    first = _resident()
+    stage("first batch drawn")
     real = sum(int(side.sum(dtype=np.int64)) for side in corpus.lengths) / plan.batches_per_epoch
     seconds, busy = [], []
     for turn in range(rounds):
@@ -60,8 +65,7 @@ def measure(experiment: config.Experiment, directory: Path, batches: int, rounds
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
         "batches_per_epoch": plan.batches_per_epoch,
         "real_tokens_per_batch": real,
-        "seconds": times,
-        "resident_gib": {"imports": idle, "first batch": first, "end": _resident()},
+        "stages": stages,
         "milliseconds_per_batch": 1e3 * statistics.median(seconds),
         "cpu_milliseconds_per_batch": 1e3 * statistics.median(busy),
         "tokens_per_second": real / statistics.median(seconds),
@@ -82,8 +86,12 @@ def table(found: dict[str, Any]) -> str:
         f"{found['pairs']:,} pairs, {found['real_tokens_per_batch']:,.0f} real tokens a batch; {found['machine']}",
         "",
     ]
-    lines += [f"{name:32}{seconds:>14.2f} s" for name, seconds in found["seconds"].items()]
-    lines += [f"{'resident, ' + name:32}{gib:>14.2f} GiB" for name, gib in found["resident_gib"].items()]
+    lines.append(f"{'since the start':32}{'s':>14}{'s of processor':>18}{'most GiB so far':>18}")
+    lines += [
+        f"{name:32}{at['seconds']:>14.2f}{at['cpu_seconds']:>18.2f}{at['resident_gib']:>18.2f}"
+        for name, at in found["stages"].items()
+    ]
+    lines.append("")
     lines += [
         f"{'a batch':32}{found['milliseconds_per_batch']:>14.2f} ms",
         f"{'… processor time':32}{found['cpu_milliseconds_per_batch']:>14.2f} ms",

@@ -134,7 +134,7 @@ class Plan:
     """The infinite sequence of batches: `slot(k)` is a pure function of the lengths, the budgets, the seed and k."""
 
     shapes: tuple[Shape, ...]
-    groups: tuple[np.ndarray, ...]  # per shape, the pairs it is the smallest for
+    shape_of: np.ndarray  # [N], the place of each pair's cheapest shape
     seed: int
 
     @classmethod
@@ -155,9 +155,7 @@ class Plan:
         for i, shape in reversed(list(enumerate(shapes))):
             smallest[: shape.source + 1, : shape.target + 1] = i
         shape_of = np.concatenate([smallest[block] for block in _blocks(source_lengths, target_lengths)])
-        index = np.int32 if len(shape_of) < 2**31 else np.int64
-        groups = tuple(np.flatnonzero(shape_of == i).astype(index) for i in range(len(shapes)))
-        return cls(shapes, groups, seed)
+        return cls(shapes, shape_of, seed)
 
     @functools.cached_property
     def larger(self) -> tuple[int, ...]:
@@ -174,7 +172,7 @@ class Plan:
         What does not fill a batch of its own shape moves up to the next that holds it, so at most one batch an epoch
         is not full.
         """
-        batches, waiting = [], [len(group) for group in self.groups]
+        batches, waiting = [], np.bincount(self.shape_of, minlength=len(self.shapes)).tolist()
         for shape, moves_to, count in zip(self.shapes, [*self.larger, None], waiting, strict=True):
             full, left = divmod(count, shape.rows)
             if moves_to is None:
@@ -213,7 +211,9 @@ class Plan:
         pieces: list[np.ndarray] = []
         shape_of: list[int] = []
         waiting: list[list[np.ndarray]] = [[] for _ in self.shapes]
-        for i, (shape, group, batches) in enumerate(zip(self.shapes, self.groups, self.batches_per_shape, strict=True)):
+        index = np.int32 if len(self.shape_of) < 2**31 else np.int64  # half the memory, where it is enough
+        for i, (shape, batches) in enumerate(zip(self.shapes, self.batches_per_shape, strict=True)):
+            group = np.flatnonzero(self.shape_of == i).astype(index)
             pool = np.concatenate([*waiting[i], group[permutation(len(group), self.seed, epoch, i)]])
             used = min(batches * shape.rows, len(pool))
             pieces += np.split(pool[:used], range(shape.rows, used, shape.rows)) if used else []

@@ -36,6 +36,7 @@ from t2t_jax.files import sha256, write_atomically
 FORMAT = 2
 MANIFEST, ORIGIN, JOURNAL = "store.json", "origin.json", "journal.json"
 HELD_OUT: tuple[Split, ...] = ("validation", "test")
+STRIDE = 16  # sequences from one whose start is kept to the next
 LOOKED_AT = 5000  # training pairs, to see whether held-out text is the right way round
 
 
@@ -45,12 +46,21 @@ class Ragged:
     def __init__(self, tokens: np.ndarray, lengths: np.ndarray):
         self.tokens = tokens
         self.lengths = lengths
-        # Half the memory where it is enough: 36 million pairs have about 10^9 tokens a side.
-        self.starts = np.zeros(len(lengths), np.uint32 if len(tokens) < 2**32 else np.int64)
-        np.cumsum(lengths[:-1], dtype=self.starts.dtype, out=self.starts[1:])
+        # Of every STRIDE-th sequence only: those of 36 million pairs would take half a gigabyte.
+        sums = np.add.reduceat(lengths, np.arange(0, len(lengths), STRIDE), dtype=np.int64) if len(lengths) else lengths
+        self._strides = np.cumsum(sums, dtype=np.int64) - sums
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def starts(self, indices: np.ndarray) -> np.ndarray:
+        """Where the tokens of these sequences begin: int64 [N]."""
+        stride, place = np.divmod(indices, STRIDE)
+        before = np.arange(STRIDE - 1)
+        near = np.minimum(stride[:, None] * STRIDE + before, len(self) - 1)
+        return self._strides[stride] + np.where(before < place[:, None], self.lengths[near], 0).sum(
+            axis=1, dtype=np.int64
+        )
 
     def padded(self, indices: np.ndarray, rows: int, width: int, end: int) -> np.ndarray:
         """Sequences `indices`, each followed by `end`, in int32 [rows, width]; the rest is 0, the padding."""
@@ -60,7 +70,7 @@ class Ragged:
         # Token k of all these sequences is read from a place k + (something of its sequence), and written likewise.
         k = np.arange(lengths.sum())
         out = np.zeros(rows * width, np.int32)
-        out[np.repeat(first - before, lengths) + k] = self.tokens[np.repeat(self.starts[indices] - before, lengths) + k]
+        out[np.repeat(first - before, lengths) + k] = self.tokens[np.repeat(self.starts(indices) - before, lengths) + k]
         out[first + lengths] = end
         return out.reshape(rows, width)
 
@@ -97,14 +107,14 @@ class Store:
         """
         if self.manifest["format"] != FORMAT:
             raise DataError(f"{str(self.directory)!r} was prepared by another version of t2t_jax; prepare it again.")
-        sides = []
-        for side in SIDES:
-            arrays = []
-            for part, kind in self.manifest["types"].items():
-                path = self.directory / f"train.{side}.{part}"
-                arrays.append(np.asarray(np.memmap(path, kind, "r")) if path.stat().st_size else np.empty(0, kind))
-            sides.append(Ragged(*arrays))
-        return Corpus(*sides)
+        kinds = self.manifest["types"]
+        sides = [[_mapped(self.directory / f"train.{side}.{part}", kinds[part]) for part in kinds] for side in SIDES]
+        return Corpus(*(Ragged(*arrays) for arrays in sides))
+
+
+def _mapped(path: Path, kind: str) -> np.ndarray:
+    """A file as an array that is read when it is looked at."""
+    return np.asarray(np.memmap(path, kind, "r")) if path.stat().st_size else np.empty(0, kind)
 
 
 def origin(data: config.Data) -> dict[str, Any]:

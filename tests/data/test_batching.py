@@ -127,10 +127,9 @@ def test_no_other_cuts_waste_less_padding(lengths, max_shapes):
 @given(PAIRS, SETTINGS)
 def test_a_pair_is_in_its_cheapest_shape_or_in_one_that_holds_it(lengths, settings):
     plan = Plan.build(*lengths, **settings)
-    for shape, group in zip(plan.shapes, plan.groups, strict=True):
-        for pair in lengths[:, group].T:
-            fit = [s.source + s.target for s in plan.shapes if s.source >= pair[0] and s.target >= pair[1]]
-            assert shape.source + shape.target == min(fit)
+    for (source, target), place in zip(lengths.T, plan.shape_of, strict=True):
+        sizes = {i: s.source + s.target for i, s in enumerate(plan.shapes) if s.source >= source and s.target >= target}
+        assert sizes[place] == min(sizes.values())
 
 
 @limits(max_examples=20)
