@@ -57,17 +57,15 @@ class Ragged:
         """Where the tokens of these sequences begin: int64 [N]."""
         stride, place = np.divmod(indices, STRIDE)
         before = np.arange(STRIDE - 1)
-        near = np.minimum(stride[:, None] * STRIDE + before, len(self) - 1)
-        return self._strides[stride] + np.where(before < place[:, None], self.lengths[near], 0).sum(
-            axis=1, dtype=np.int64
-        )
+        near = self.lengths[np.minimum(stride[:, None] * STRIDE + before, len(self) - 1)]
+        return self._strides[stride] + np.where(before < place[:, None], near, 0).sum(axis=1, dtype=np.int64)
 
     def padded(self, indices: np.ndarray, rows: int, width: int, end: int) -> np.ndarray:
         """Sequences `indices`, each followed by `end`, in int32 [rows, width]; the rest is 0, the padding."""
         lengths = self.lengths[indices].astype(np.int64)
         first = np.arange(len(indices)) * width
         before = np.cumsum(lengths) - lengths
-        # Token k of all these sequences is read from a place k + (something of its sequence), and written likewise.
+        # Token k of all of these is read from, and written to, k + a number that only its sequence decides.
         k = np.arange(lengths.sum())
         out = np.zeros(rows * width, np.int32)
         out[np.repeat(first - before, lengths) + k] = self.tokens[np.repeat(self.starts(indices) - before, lengths) + k]
