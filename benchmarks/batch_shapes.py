@@ -59,7 +59,7 @@ def bound(counts: np.ndarray, shapes: list[tuple[int, int]], steps: int) -> floa
         lower = float((counts * prices).sum() - savings.ravel()[taken].sum())
         if lower > best:
             best, best_prices, waited = lower, prices, 0
-        elif (waited := waited + 1) > 15:
+        elif (waited := waited + 1) > steps // 50:
             prices, step, waited = best_prices, 0.7 * step, 0
             continue
         served = np.zeros(counts.shape)
