@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-FINE, COARSE = 64, 64  # candidates for a side: every length up to the first, then so many in a geometric sequence
+GROWTH = 32  # a side's candidates are this part of their length apart, or 1
 KICKS, NEAR, TAKEN = 40, 12, 5
 
 Rectangle = tuple[int, int]  # indices of its longest source and target among the candidates
@@ -92,6 +92,12 @@ class _Search:
 
 
 def _candidates(longest: int) -> np.ndarray:
-    """Lengths that a side of a rectangle may have, ascending; the last is `longest`."""
-    coarse = np.geomspace(min(FINE, longest), longest, COARSE).round().astype(np.int64)
-    return np.unique(np.concatenate([np.arange(1, min(FINE, longest) + 1), coarse]))
+    """Lengths that a side of a rectangle may have, ascending; the last is `longest`.
+
+    Whole numbers all the way, like the search: every machine has to find the same shapes.
+    """
+    found, side = [], 1
+    while side < longest:
+        found.append(side)
+        side += max(1, side // GROWTH)
+    return np.array([*found, longest])
