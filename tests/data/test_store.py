@@ -8,7 +8,7 @@ import pytest
 
 from t2t_jax.config import Data, Experiment
 from t2t_jax.data import store
-from t2t_jax.errors import DataError, UserError
+from t2t_jax.errors import ConfigError, DataError, UserError
 from t2t_jax.run_directory import adopt, evaluation_text
 from t2t_jax.symbols import EOS_ID
 
@@ -202,6 +202,12 @@ def test_nothing_left_says_why_and_leaves_nothing(tmp_path: Path, train: list, s
     with pytest.raises(UserError, match=sentence):
         store.prepare(write_corpus(tmp_path / "text", train), tmp_path / "run")
     assert not list((tmp_path / "run").glob("*"))
+
+
+def test_a_sample_too_small_for_the_vocabulary_says_what_works_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"vocabulary_size=4000 is more than .*set it to at most \d+"):
+        store.prepare(Data(vocabulary_size=4000, vocabulary_sample=50), tmp_path / "run")
+    assert not list((tmp_path / "run").iterdir())
 
 
 def test_unwritable_place_is_one_sentence(tmp_path: Path) -> None:
