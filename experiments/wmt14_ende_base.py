@@ -2,6 +2,8 @@
 
     python launch.py train experiments/wmt14_ende_base.py --training.compute_dtype bfloat16
 
+The text is downloaded, or brought by hand, as docs/wmt.md says; presets.t2t_v1 takes tensor2tensor's later corpora.
+
 Hardware and time in the paper: eight P100 GPUs, 12 hours (0.4 s a step). Not run by us.
 Expected BLEU on newstest2014: 27.3 in the paper, by its own protocol (tokenised, compounds split), not sacreBLEU 13a.
 """
