@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import jax
+import numpy as np
 
 from t2t_jax import command_line, config, run_directory
 from t2t_jax.command_line import DONE, STOPPED
-from t2t_jax.data import pipeline, store
+from t2t_jax.data import pipeline, schemes, store
 from t2t_jax.data.sources import lines_of, read_lines
 from t2t_jax.data.tokenizer import Tokenizer
 from t2t_jax.decoding.sampling import Sampling
@@ -72,10 +73,15 @@ def prepare(targets: Sequence[Path], options: command_line.Prepare) -> int:
         prepared = loop.prepare(experiment, run, Channel.alone())
     corpus = prepared.corpus()
     plan = pipeline.plan_for(experiment.data, corpus, experiment.training.seed)
+    compared = schemes.compare(experiment.data, plan, *corpus.lengths)
+    run_directory.keep_schemes(run, schemes.as_json(compared))
     print(store.describe(prepared.manifest))
     print(f"batches: {plan.batches_per_epoch:,} an epoch in {len(plan.shapes)} shapes, rows x (source+target):")
     for shape, count in zip(plan.shapes, plan.batches_per_shape, strict=True):
         print(f"  {shape!s:>16}  {count:,}")
+    tokens = (f"{side.sum(dtype=np.int64) / plan.batches_per_epoch:,.0f}" for side in corpus.lengths)
+    print(f"real tokens a batch, mean: {' + '.join(tokens)}")
+    print(f"real tokens of all positions, by scheme:\n{schemes.as_text(compared)}")
     print(f"padding efficiency: {100 * plan.padding_efficiency(*corpus.lengths):.1f}%")
     return DONE
 

@@ -123,12 +123,24 @@ class Data:
     """Cap on padded target positions in a global batch."""
     max_shapes: int = 32
     """Cap on the number of padded batch shapes, each of which is compiled once."""
+    shapes: Literal["nested", "free"] = "nested"
+    """Batch shapes that each hold all smaller ones, or any rectangles, which take longer to find and waste less."""
+    corpora: tuple[str, ...] = ()
+    """tfds: training corpora by TFDS's names (wmt14: see docs/wmt.md); none means the shared task's own."""
+    vocabulary_sample: int = 2_000_000
+    """sentencepiece: pairs the vocabulary is made from at most; of more, every second, fourth, eighth … is taken."""
+    max_length_ratio: float | None = None
+    """Training pairs with a side more than this many times as long as the other (in tokens) are dropped and counted."""
+    drop_identical: bool = False
+    """Whether training pairs whose sides are the same text are dropped and counted."""
     store: str | None = None
     """Folder of the tokenised corpus; None means RUN/data. Runs on the same data may share one."""
 
     def __post_init__(self) -> None:
         _check_types(self)
-        _positive(self, "source_tokens_per_batch", "target_tokens_per_batch", "max_shapes")
+        _positive(self, "source_tokens_per_batch", "target_tokens_per_batch", "max_shapes", "vocabulary_sample")
+        if self.max_length_ratio is not None and self.max_length_ratio < 1:
+            raise ConfigError(f"data: max_length_ratio={self.max_length_ratio} must be at least 1.")
         if self.vocabulary_size <= len(SPECIAL_SYMBOLS):
             raise ConfigError(
                 f"data: vocabulary_size={self.vocabulary_size} leaves no entry for text beside the "

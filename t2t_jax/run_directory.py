@@ -16,6 +16,7 @@ from t2t_jax.files import write_atomically
 from t2t_jax.seal import is_sealed
 
 CONFIG, DATA, CHECKPOINTS, AVERAGED = "config.json", "data.json", "checkpoints", "averaged"
+BATCHES = "batches.json"
 TEXTS = "translations"
 METRICS, REPORT, PAGE = "metrics.jsonl", "report.json", "report.html"
 
@@ -64,6 +65,14 @@ def adopt(run: Path, experiment: config.Experiment, store: Store) -> None:
             (run / other).unlink(missing_ok=True)
         write_atomically(run / DATA, json.dumps(store.manifest, indent=2, ensure_ascii=False) + "\n")
         write_atomically(run / CONFIG, config.to_json(experiment))
+    except OSError as error:
+        raise RunError(f"The run directory {str(run)!r} cannot be written: {error.strerror or error}.") from None
+
+
+def keep_schemes(run: Path, schemes: list[dict[str, Any]]) -> None:
+    """Record how full the run's batches are, beside other ways to make them."""
+    try:
+        write_atomically(run / BATCHES, json.dumps(schemes, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         raise RunError(f"The run directory {str(run)!r} cannot be written: {error.strerror or error}.") from None
 

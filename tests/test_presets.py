@@ -1,7 +1,7 @@
 import dataclasses
 
 from t2t_jax import config, presets
-from t2t_jax.config import Experiment, Model
+from t2t_jax.config import Data, Experiment, Model
 
 BASE = Experiment(model=Model(dropout=0.3))
 
@@ -33,6 +33,14 @@ def test_t2t_v2_is_pre_norm_with_more_dropout_and_warmup() -> None:
         "optimizer.warmup_steps": 8000,
         "optimizer.beta2": 0.997,
     }
+
+
+def test_german_corpora_are_the_shared_tasks_or_tensor2tensors() -> None:
+    german = Experiment(data=Data(source="tfds"))
+    corpora = {"data.corpora": ("europarl_v7", "commoncrawl", "newscommentary_v13")}
+    assert corpora.items() <= changes(presets.paper(german), presets.t2t_v1(german)).items()
+    french = Experiment(data=Data(source="tfds", target_language="fr"))
+    assert presets.t2t_v1(french).data == presets.paper(french).data == french.data
 
 
 def test_presets_leave_sizes_alone() -> None:

@@ -32,6 +32,7 @@ def plan_for(data: config.Data, corpus: Corpus, seed: int) -> Plan:
         target_budget=data.target_tokens_per_batch,
         max_shapes=data.max_shapes,
         seed=seed,
+        kind=data.shapes,
     )
 
 

@@ -6,12 +6,14 @@ A source yields pairs of lines and says what they were read from; it neither cle
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Literal, Protocol, cast
 
-from t2t_jax import config
+from t2t_jax import config, progress
 from t2t_jax.errors import ConfigError, DataError, suggestion
 from t2t_jax.files import sha256
 
@@ -88,7 +90,7 @@ class TextFiles:
         return tuple(found)
 
     def fingerprint(self, split: Split) -> dict[str, str]:
-        return {path.name: sha256(path) for path in self.files(split)}
+        return digests(self.files(split))
 
     def pairs(self, split: Split) -> Iterator[Pair]:
         files = self.files(split)
@@ -116,6 +118,21 @@ class TextFiles:
             return next((path for path in candidates if path.is_file()), None)
         except OSError as error:
             raise DataError(f"{str(self.directory)!r} cannot be read: {error.strerror or error}.") from None
+
+
+def digests(paths: Iterable[Path]) -> dict[str, str]:
+    """SHA-256 (hexadecimal) of files by their names, in order of these; hashing leaves Python, so that threads help.
+
+    Raises:
+      DataError: one cannot be read.
+    """
+    paths = sorted(paths)
+    with ThreadPoolExecutor(os.cpu_count()) as pool, progress.count("hashing", "files", total=len(paths)) as advance:
+        found = {}
+        for path, digest in zip(paths, pool.map(sha256, paths), strict=True):
+            found[path.name] = digest
+            advance(1)
+        return found
 
 
 def read_lines(path: Path) -> Iterator[bytes]:

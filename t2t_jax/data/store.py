@@ -1,20 +1,21 @@
 """The prepared corpus: training pairs as memory-mapped token ids, evaluation pairs as text, and a manifest of both.
 
 A store is a folder that is complete or absent: it is built beside its place and renamed into it, and its manifest says
-what it was made from, so that it is used again exactly when nothing it depends on has changed.
+what each part was made from, so that it is used again exactly when nothing it depends on has changed. A build that was
+killed goes on where it was.
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import fcntl
 import hashlib
 import itertools
 import json
+import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,21 @@ from typing import Any
 import numpy as np
 
 from t2t_jax import config, progress
+from t2t_jax.data import tokenising
 from t2t_jax.data import tokenizer as tokenizers
-from t2t_jax.data.sources import SPLITS, Pair, Source, Split, open_source
-from t2t_jax.data.tokenizer import Side, Tokenizer
+from t2t_jax.data.cleaning import look_reversed
+from t2t_jax.data.sources import SPLITS, Pair, Source, Split, digests, open_source
+from t2t_jax.data.tokenising import SIDES
+from t2t_jax.data.tokenizer import Tokenizer
 from t2t_jax.errors import DataError
 from t2t_jax.files import sha256, write_atomically
 
-FORMAT = 1
-MANIFEST = "store.json"
-SIDES: tuple[Side, Side] = ("source", "target")
-CHUNK = 20_000  # pairs tokenised at once
+# Of the files' layout. What they mean (1, in `origin`) is another matter: a run goes on when only the layout is new.
+FORMAT = 2
+MANIFEST, ORIGIN, JOURNAL = "store.json", "origin.json", "journal.json"
+HELD_OUT: tuple[Split, ...] = ("validation", "test")
+STRIDE = 16  # sequences from one whose start is kept to the next
+LOOKED_AT = 5000  # training pairs, to see whether held-out text is the right way round
 
 
 class Ragged:
@@ -40,20 +46,31 @@ class Ragged:
     def __init__(self, tokens: np.ndarray, lengths: np.ndarray):
         self.tokens = tokens
         self.lengths = lengths
-        self.starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])[:-1]
+        # Of every STRIDE-th sequence only: those of 36 million pairs would take half a gigabyte.
+        sums = np.add.reduceat(lengths, np.arange(0, len(lengths), STRIDE), dtype=np.int64) if len(lengths) else lengths
+        self._strides = np.cumsum(sums, dtype=np.int64) - sums
 
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def starts(self, indices: np.ndarray) -> np.ndarray:
+        """Where the tokens of these sequences begin: int64 [N]."""
+        stride, place = np.divmod(indices, STRIDE)
+        before = np.arange(STRIDE - 1)
+        near = self.lengths[np.minimum(stride[:, None] * STRIDE + before, len(self) - 1)]
+        return self._strides[stride] + np.where(before < place[:, None], near, 0).sum(axis=1, dtype=np.int64)
+
     def padded(self, indices: np.ndarray, rows: int, width: int, end: int) -> np.ndarray:
         """Sequences `indices`, each followed by `end`, in int32 [rows, width]; the rest is 0, the padding."""
-        lengths, place = self.lengths[indices].astype(np.int64), np.arange(width)
-        out = np.zeros((rows, width), np.int32)
-        inside = place < lengths[:, None]
-        filled = out[: len(indices)]
-        filled[inside] = self.tokens[(self.starts[indices][:, None] + place)[inside]]
-        filled[np.arange(len(indices)), lengths] = end
-        return out
+        lengths = self.lengths[indices].astype(np.int64)
+        first = np.arange(len(indices)) * width
+        before = np.cumsum(lengths) - lengths
+        # Token k of all of these is read from, and written to, k + a number that only its sequence decides.
+        k = np.arange(lengths.sum())
+        out = np.zeros(rows * width, np.int32)
+        out[np.repeat(first - before, lengths) + k] = self.tokens[np.repeat(self.starts(indices) - before, lengths) + k]
+        out[first + lengths] = end
+        return out.reshape(rows, width)
 
 
 @dataclass(frozen=True)
@@ -68,7 +85,7 @@ class Corpus:
 
     @property
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens of each pair by side, end of sentence included: two int32 [N]."""
+        """Tokens of each pair by side, end of sentence included: two integer [N]."""
         return self.source.lengths + 1, self.target.lengths + 1
 
 
@@ -81,14 +98,21 @@ class Store:
     tokenizer: Tokenizer
 
     def corpus(self) -> Corpus:
-        """The training pairs, memory-mapped."""
-        sides = [
-            Ragged(
-                *(np.load(self.directory / f"train.{side}.{part}.npy", mmap_mode="r") for part in ("tokens", "lengths"))
-            )
-            for side in SIDES
-        ]
-        return Corpus(*sides)
+        """The training pairs, memory-mapped.
+
+        Raises:
+          DataError: another version of this program has laid the files out.
+        """
+        if self.manifest["format"] != FORMAT:
+            raise DataError(f"{str(self.directory)!r} was prepared by another version of t2t_jax; prepare it again.")
+        kinds = self.manifest["types"]
+        sides = [[_mapped(self.directory / f"train.{side}.{part}", kinds[part]) for part in kinds] for side in SIDES]
+        return Corpus(*(Ragged(*arrays) for arrays in sides))
+
+
+def _mapped(path: Path, kind: str) -> np.ndarray:
+    """A file as an array that is read when it is looked at."""
+    return np.asarray(np.memmap(path, kind, "r")) if path.stat().st_size else np.empty(0, kind)
 
 
 def origin(data: config.Data) -> dict[str, Any]:
@@ -98,28 +122,49 @@ def origin(data: config.Data) -> dict[str, Any]:
       DataError: text or tokenizer that cannot be read.
     """
     names = "source_language target_language tokenizer vocabulary_size byte_fallback character_coverage max_length"
+    default = config.Data()
+    later = {"vocabulary_sample", "max_length_ratio", "drop_identical"}  # at their defaults they change nothing
+    settings = {name: getattr(data, name) for name in names.split()}
+    settings |= {name: getattr(data, name) for name in sorted(later) if getattr(data, name) != getattr(default, name)}
     source, reused = open_source(data), _reused_tokenizer(data)
     return {
-        "format": FORMAT,
-        "settings": {name: getattr(data, name) for name in names.split()},
+        "format": 1,
+        "settings": settings,
         "tokenizer": None if reused is None else sha256(reused),
         "text": {split: source.fingerprint(split) for split in SPLITS},
     }
 
 
-def prepare(data: config.Data, run: Path) -> Store:
+def _inputs(made_from: Mapping[str, Any]) -> dict[str, Any]:
+    """What each part of a store depends on."""
+    settings, text = made_from["settings"], made_from["text"]
+    languages = [settings["source_language"], settings["target_language"]]
+    filters = {name: settings.get(name) for name in ("max_length", "max_length_ratio", "drop_identical")}
+    vocabulary = made_from["tokenizer"] or [
+        {name: value for name, value in settings.items() if name not in filters},
+        text["train"],
+    ]
+    return {
+        "vocabulary": vocabulary,
+        "train": [vocabulary, filters, languages, text["train"]],
+        **{split: [languages, text[split]] for split in HELD_OUT},
+    }
+
+
+def prepare(data: config.Data, run: Path, made_from: dict[str, Any] | None = None) -> Store:
     """The store for `data`, built when it is not there yet, or stale.
 
     Args:
       data: settings; `data.store` or else `run`/data is the store's place.
       run: the run directory; may not exist yet.
+      made_from: `origin(data)`, if that is known already.
 
     Raises:
       DataError, ConfigError: text that is missing, not parallel, empty, or too small for the vocabulary; a folder that
         cannot be written, holds something else, or is named by `data.store` and was made from other text.
     """
     directory = Path(data.store) if data.store else run / "data"
-    made_from = origin(data)
+    made_from = made_from or origin(data)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -128,24 +173,27 @@ def prepare(data: config.Data, run: Path) -> Store:
     with _alone(directory) if data.store else contextlib.nullcontext():
         # A kill leaves the old store, or none, and one of these, but nothing in between.
         partial, old = (directory.with_name(f".{directory.name}.{what}") for what in ("partial", "old"))
-        for leftover in (partial, old):
-            shutil.rmtree(leftover, ignore_errors=True)
+        if old.exists() and not directory.exists():
+            old.rename(directory)
+        shutil.rmtree(old, ignore_errors=True)
         store = _open(directory, made_from)
         if store is not None:
+            shutil.rmtree(partial, ignore_errors=True)
             return store
         _refuse_foreign(directory, shared=data.store is not None)
         try:
-            partial.mkdir()
-            manifest = _build(data, made_from, partial)
-            write_atomically(partial / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+            if _open(partial, made_from) is None:  # else the kill came just before the renaming
+                _build(data, made_from, partial, directory)
+            for path in (partial / JOURNAL, partial / ORIGIN):
+                path.unlink(missing_ok=True)
             if directory.exists():
                 directory.rename(old)
             partial.rename(directory)
-        except OSError as error:
-            raise _unwritable(directory, error) from None
+        except Exception as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise _unwritable(directory, error) if isinstance(error, OSError) else error from None
         finally:
-            for leftover in (partial, old):
-                shutil.rmtree(leftover, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
         store = _open(directory, made_from)
     if store is None:
         raise DataError(f"The prepared data in {str(directory)!r} did not survive being written; is the disk sound?")
@@ -184,15 +232,15 @@ def _refuse_foreign(directory: Path, shared: bool) -> None:
     if not directory.exists():
         return
     names = {path.name for path in directory.iterdir()} if directory.is_dir() else {""}
-    ours = {MANIFEST, *tokenizers.FILES}
-    ours |= {f"train.{side}.{part}.npy" for side in SIDES for part in ("tokens", "lengths")}
-    ours |= {f"{split}.{side}" for split in ("validation", "test") for side in SIDES}
+    ours = {MANIFEST, *tokenizers.FILES, *tokenising.FILES}
+    ours |= {f"train.{side}.{part}.npy" for side in SIDES for part in ("tokens", "lengths")}  # of format 1
+    ours |= {f"{split}.{side}" for split in HELD_OUT for side in SIDES}
     if names - ours:
         raise DataError(f"{str(directory)!r} holds something else than prepared data; name a new folder for it.")
     if shared and MANIFEST in names:
         raise DataError(
-            f"data: store={str(directory)!r} was made from other text or settings, or is damaged; name another folder, "
-            "or delete it if no other run needs it."
+            f"data: store={str(directory)!r} was made from other text or settings or by another version, or is "
+            "damaged; name another folder, or delete it if no other run needs it."
         )
 
 
@@ -212,90 +260,131 @@ def _reused_tokenizer(data: config.Data) -> Path | None:
     return path
 
 
-def _open(directory: Path, made_from: dict[str, Any]) -> Store | None:
-    """The store in `directory` if it is whole and was made from `made_from`, else None."""
+def _manifest(directory: Path) -> dict[str, Any] | None:
+    """What the folder's manifest says, if it has one of this version."""
     try:
         manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        if manifest["made_from"] != made_from:
-            return None
-        for name, digest in manifest["files"].items():
-            if not (directory / name).is_file() or sha256(directory / name) != digest:
-                return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return manifest if manifest["format"] == FORMAT else None
+    except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def open_store(directory: Path) -> Store:
+    """The store in a folder, every file of which is compared with its hash.
+
+    Raises:
+      DataError: there is none, it is of another version, or damaged.
+    """
+    manifest = _manifest(directory)
+    if manifest is None:
+        raise DataError(f"{str(directory)!r} holds no prepared data of this version of t2t_jax; prepare it again.")
+    try:
+        whole = digests(directory / name for name in manifest["files"]) == manifest["files"]
+    except (DataError, AttributeError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise DataError(f"The prepared data in {str(directory)!r} is damaged; prepare it again.")
     return Store(directory, manifest, tokenizers.load(directory))
 
 
-def _build(data: config.Data, made_from: dict[str, Any], directory: Path) -> dict[str, Any]:
-    source, reused = open_source(data), _reused_tokenizer(data)
+def _open(directory: Path, made_from: dict[str, Any]) -> Store | None:
+    """The store in `directory` if it is whole and was made from `made_from`, else None."""
+    manifest = _manifest(directory)
+    if manifest is None or manifest.get("made_from") != made_from:
+        return None
+    try:
+        return open_store(directory)
+    except DataError:
+        return None
+
+
+def _build(data: config.Data, made_from: dict[str, Any], directory: Path, before: Path) -> None:
+    """Make the store in `directory`: on from where a killed build was, with what still holds of the one `before`."""
+    marker, journal = directory / ORIGIN, directory / JOURNAL
+    if _read(marker) != made_from:
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        write_atomically(marker, json.dumps(made_from))
+    for leftover in directory.glob(".*"):  # of a file that was being written
+        leftover.unlink()
+    source, manifest = open_source(data), _manifest(before)
+    unchanged = {} if manifest is None else _unchanged(manifest, made_from, before)
+    for name in itertools.chain.from_iterable(unchanged.values()):
+        (directory / name).unlink(missing_ok=True)
+        try:
+            os.link(before / name, directory / name)
+        except OSError:  # not every file system has links
+            shutil.copyfile(before / name, directory / name)
+    kept = {split: manifest["splits"][split] for split in SPLITS if manifest is not None and split in unchanged}
+
     # First what is quick, so that a bad line in it is not found after an hour of tokenising.
-    held_out = {split: _copy_text(source, split, directory) for split in ("validation", "test")}
-    if reused is not None:
-        tokenizer = tokenizers.load(reused)
-    else:
-        progress.say(f"Making a vocabulary of {data.vocabulary_size:,} entries ({data.tokenizer}) …")
-        lines = (line for pair in source.pairs("train") for line in pair if line is not None)
-        tokenizer = tokenizers.train(data, lines)
-    tokenizer.save(directory)
-    counts = {"train": _tokenise(data, source, tokenizer, directory), **held_out}
-    files = {path.name: sha256(path) for path in sorted(directory.iterdir())}
-    digest = hashlib.sha256(json.dumps([made_from, files], sort_keys=True).encode()).hexdigest()
-    return {
+    splits = {split: kept.get(split) or _copy_text(source, split, directory) for split in HELD_OUT}
+    tokenizer = _tokenizer(data, source, directory)
+    splits["train"] = kept.get("train") or tokenising.tokenise(
+        data, source.pairs("train"), tokenizer, directory, journal
+    )
+    if not splits["train"]["pairs"]:
+        raise DataError(f"No training pair is left: {_list_counts(splits['train']['dropped'])} were dropped.")
+    _look_over(source, directory)
+    files = digests(path for path in directory.iterdir() if path.name not in (ORIGIN, JOURNAL, MANIFEST))
+    manifest = {
         "format": FORMAT,
-        "sha256": digest,
+        "sha256": hashlib.sha256(json.dumps([made_from, files], sort_keys=True).encode()).hexdigest(),
         "source": data.source,
         "languages": [data.source_language, data.target_language],
         "vocabulary": tokenizer.size,
-        "splits": counts,
+        "types": tokenising.types(data, tokenizer.size),
+        "splits": {split: splits[split] for split in SPLITS},
         "made_from": made_from,
         "files": files,
     }
+    write_atomically(directory / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
 
-def _tokenise(data: config.Data, source: Source, tokenizer: Tokenizer, directory: Path) -> dict[str, Any]:
-    """Clean and tokenise the training pairs into `directory`; returns what was kept and dropped."""
-    dtype = np.uint16 if tokenizer.size <= 2**16 else np.int32
-    dropped: collections.Counter[str] = collections.Counter()
-    lengths: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
-    names = [directory / f"train.{side}.tokens" for side in SIDES]
-    with names[0].open("wb") as left, names[1].open("wb") as right:
-        pairs = progress.track(source.pairs("train"), "tokenising")
-        for chunk in _chunks(_clean(pairs, dropped)):
-            encoded = [tokenizer.encode(lines, side) for lines, side in zip(chunk, SIDES, strict=True)]
-            fits = [max(len(s), len(t)) < data.max_length for s, t in zip(*encoded, strict=True)]
-            dropped["too long"] += len(fits) - sum(fits)
-            for ids, file, sizes in zip(encoded, (left, right), lengths, strict=True):
-                kept = list(itertools.compress(ids, fits))
-                np.fromiter(itertools.chain.from_iterable(kept), dtype).tofile(file)
-                sizes.append(np.fromiter(map(len, kept), np.int32, len(kept)))
-    columns = [np.concatenate(sizes) if sizes else np.empty(0, np.int32) for sizes in lengths]
-    if not len(columns[0]):
-        raise DataError(f"No training pair is left: {_list_counts(dropped)} were dropped.")
-    for side, name, column in zip(SIDES, names, columns, strict=True):
-        flat = np.memmap(name, dtype, "r") if column.sum() else np.empty(0, dtype)
-        np.save(directory / f"train.{side}.tokens.npy", flat)
-        np.save(directory / f"train.{side}.lengths.npy", column)
-        name.unlink()
-    return {
-        "pairs": len(columns[0]),
-        "dropped": dict(dropped),
-        "tokens": {side: int(column.sum()) + len(column) for side, column in zip(SIDES, columns, strict=True)},
+def _unchanged(manifest: dict[str, Any], made_from: dict[str, Any], directory: Path) -> dict[str, list[str]]:
+    """The files, by part, of the store in `directory` that a store made from `made_from` has too."""
+    files: dict[str, list[str]] = {
+        "vocabulary": [name for name in tokenizers.FILES if name in manifest["files"]],
+        "train": list(tokenising.FILES),
+        **{str(split): [f"{split}.{side}" for side in SIDES] for split in HELD_OUT},
     }
+    before, now = _inputs(manifest["made_from"]), _inputs(made_from)
+    same = {part: names for part, names in files.items() if before[part] == now[part]}
+    try:
+        found = digests(directory / name for name in itertools.chain.from_iterable(same.values()))
+    except DataError:
+        return {}
+    return {part: names for part, names in same.items() if all(found[n] == manifest["files"][n] for n in names)}
 
 
-def _clean(pairs: Iterator[Pair], dropped: collections.Counter[str]) -> Iterator[tuple[str, str]]:
-    for source, target in pairs:
-        if source is None or target is None:
-            dropped["invalid UTF-8"] += 1
-        elif not source.strip() or not target.strip():
-            dropped["empty"] += 1
+def _tokenizer(data: config.Data, source: Source, directory: Path) -> Tokenizer:
+    """The tokenizer in `directory`, which is put there if it is not there yet."""
+    if not any((directory / name).exists() for name in tokenizers.FILES):
+        reused = _reused_tokenizer(data)
+        if reused is not None:
+            tokenizer = tokenizers.load(reused)
         else:
-            yield source, target
+            progress.say(f"Making a vocabulary of {data.vocabulary_size:,} entries ({data.tokenizer}) …")
+            pairs: Iterable[Pair] = progress.track(source.pairs("train"), "sampling", "pairs")
+            if data.tokenizer == "sentencepiece":
+                pairs = tokenizers.sample(pairs, data.vocabulary_sample)
+            tokenizer = tokenizers.train(data, (line for pair in pairs for line in pair if line is not None))
+        tokenizer.save(directory)
+    return tokenizers.load(directory)
 
 
-def _chunks(pairs: Iterator[tuple[str, str]]) -> Iterator[tuple[list[str], list[str]]]:
-    while chunk := list(itertools.islice(pairs, CHUNK)):
-        yield [source for source, _ in chunk], [target for _, target in chunk]
+def _look_over(source: Source, directory: Path) -> None:
+    """Say so where held-out text seems to be the wrong way round."""
+    train = list(itertools.islice(source.pairs("train"), LOOKED_AT))
+    for split in HELD_OUT:
+        texts = ((directory / f"{split}.{side}").read_bytes().decode().split("\n") for side in SIDES)
+        if look_reversed(train, zip(*texts, strict=True)):
+            progress.say(f"{split} text: source and target look swapped; its words are from the other training side.")
+
+
+def _read(path: Path) -> Any:
+    """What a JSON file says, or None when there is no such file."""
+    return json.loads(path.read_bytes()) if path.exists() else None
 
 
 def _copy_text(source: Source, split: Split, directory: Path) -> dict[str, Any]:
@@ -313,8 +402,8 @@ def _copy_text(source: Source, split: Split, directory: Path) -> dict[str, Any]:
     return {"pairs": len(lines[0])}
 
 
-def _list_counts(counts: collections.Counter[str]) -> str:
-    return ", ".join(f"{n:,} {reason}" for reason, n in sorted(counts.items())) or "0"
+def _list_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{n:,} {reason}" for reason, n in sorted(counts.items()) if n) or "0"
 
 
 def describe(manifest: dict[str, Any]) -> str:
@@ -324,6 +413,6 @@ def describe(manifest: dict[str, Any]) -> str:
         line = f"{split}: {facts['pairs']:,} pairs"
         if "tokens" in facts:
             line += f", {facts['tokens']['source']:,} + {facts['tokens']['target']:,} tokens"
-            line += f"; dropped: {_list_counts(collections.Counter(facts['dropped']))}"
+            line += f"; dropped: {_list_counts(facts['dropped'])}"
         lines.append(line)
     return "\n".join([*lines, f"vocabulary: {manifest['vocabulary']:,} entries"])

@@ -7,6 +7,7 @@ writes ArrayRecord files. Only unpacking would need TensorFlow; `_Unpacker` does
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import gzip
 import importlib
@@ -20,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from t2t_jax import config
-from t2t_jax.data.sources import SPLITS, Pair, Split
-from t2t_jax.errors import ConfigError, DataError
-from t2t_jax.files import sha256
+from t2t_jax.data.sources import SPLITS, Pair, Split, digests
+from t2t_jax.errors import ConfigError, DataError, suggestion
 from t2t_jax.progress import console, say
 
 RECORDS_AT_ONCE = 1024  # one by one they take two and a half times as long
+UNPACKED = "unpacked."  # folders of archives, there while the records are written
 LINE_ENDS = re.compile(r"[\r\n]+")
 
 
@@ -38,11 +39,13 @@ class TfdsSource:
 
     def __init__(self, data: config.Data):
         languages = (data.source_language, data.target_language)
-        pairs = [builder_config.name for builder_config in _import_wmt14().BUILDER_CONFIGS]
-        found = [pair for pair in pairs if set(pair.split("-")) == set(languages)]
+        configs = {found.name: found for found in _import_wmt14().BUILDER_CONFIGS}
+        found = [name for name in configs if set(name.split("-")) == set(languages)]
         if not found:
-            raise ConfigError(f"data: WMT14 has no {'-'.join(languages)}; it has, both ways, {', '.join(pairs)}.")
-        self._languages, self._pair = languages, found[0]
+            raise ConfigError(f"data: WMT14 has no {'-'.join(languages)}; it has, both ways, {', '.join(configs)}.")
+        self._languages, self._config, self._corpora = languages, configs[found[0]], data.corpora
+        if data.corpora:
+            self._config = _with_corpora(self._config, data.corpora)
         self._names: dict[Split, str] = {"train": data.train, "validation": data.validation, "test": data.test}
         for split, name in self._names.items():
             if name not in SPLITS:
@@ -68,17 +71,19 @@ class TfdsSource:
 
     def fingerprint(self, split: Split) -> dict[str, str]:
         files = [Path(piece.filename) for piece in self._builder.info.splits[self._names[split]].file_instructions]
-        return {file.name: sha256(file) for file in files}
+        return digests(files)
 
     @functools.cached_property
     def _builder(self) -> Any:
         """TFDS's builder of this language pair, which is prepared by then."""
         with _quiet():
-            builder = _import_wmt14()(config=self._pair, data_dir=self._directory)
+            kind = _builder_class(self._corpora)
+            builder = kind(config=self._config, data_dir=self._directory)
             if not builder.data_path.exists():  # `is_prepared` would log a warning
-                say(f"Preparing WMT14 {self._pair} in '{builder.data_path}'; large archives are downloaded for it.")
+                name = self._config.name
+                say(f"Preparing WMT14 {name} in '{builder.data_path}'; large archives are downloaded for it.")
                 _prepare(builder)
-                builder = _import_wmt14()(config=self._pair, data_dir=self._directory)
+                builder = kind(config=self._config, data_dir=self._directory)
         if builder.info.file_format.value != "array_record":
             raise DataError(
                 f"'{builder.data_path}' is not in the array_record format; delete it, or give another --data.directory."
@@ -113,27 +118,68 @@ class _Unpacker:
         return target
 
 
+def _with_corpora(shared_task: Any, corpora: tuple[str, ...]) -> Any:
+    """The configuration of a language pair with other training corpora; prepared in a folder named after them."""
+    from tensorflow_datasets.translate import wmt
+
+    foreign, english = shared_task.language_pair
+    known = [name for name, c in wmt.DATASET_MAP.items() if c.target == english and foreign in c.sources]
+    for name in corpora:
+        if name not in known:
+            near = suggestion(name, known) or f" It has {', '.join(known)}."
+            raise ConfigError(f"data: corpora: TFDS has no {name!r} for {shared_task.name}.{near}")
+    return wmt.WmtConfig(
+        name="-".join(corpora),
+        description=shared_task.description,
+        url=shared_task.url,
+        citation=shared_task.citation,
+        language_pair=shared_task.language_pair,
+        version=shared_task.version,
+    )
+
+
+def _builder_class(corpora: tuple[str, ...]) -> Any:
+    """TFDS's builder of WMT14, or one like it that trains on other corpora."""
+    shared_task = _import_wmt14()
+    if not corpora:
+        return shared_task
+
+    class Wmt14Translate(shared_task, skip_registration=True):  # type: ignore[misc, valid-type, call-arg]
+        """The prepared folder is named after the class."""
+
+        @property
+        def _subsets(self) -> Any:
+            return super()._subsets | {"train": list(corpora)}
+
+    return Wmt14Translate
+
+
 def _prepare(builder: Any) -> None:
     """Download the archives and write the records. TFDS renames their folder into place when it is whole."""
     import requests
     import tensorflow_datasets as tfds
     from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
-    from tensorflow_datasets.translate import wmt, wmt14
+    from tensorflow_datasets.translate import wmt
 
     pair, root = builder.builder_config.name, Path(builder.data_dir_root)
     failed = f"WMT14 {pair} could not be prepared in '{root}'"
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="unpacked.", dir=root) as folder:
+        with _alone(root), tempfile.TemporaryDirectory(prefix=UNPACKED, dir=root) as folder:
+            if builder.data_path.exists():  # another process has prepared it meanwhile
+                return
+            for leftover in (*root.glob(f"{UNPACKED}*"), *builder.data_path.parent.glob("incomplete.*")):
+                if leftover != Path(folder):  # of a call that was killed
+                    shutil.rmtree(leftover)
 
-            class Wmt14Translate(wmt14.Wmt14Translate, skip_registration=True):  # type: ignore[call-arg]
+            class Wmt14Translate(type(builder), skip_registration=True):  # type: ignore[misc, call-arg]
                 """TFDS's builder with `_Unpacker`; the prepared folder is named after the class."""
 
                 def _split_generators(self, dl_manager: Any) -> Any:
                     return super()._split_generators(_Unpacker(dl_manager, Path(folder)))
 
             settings = tfds.download.DownloadConfig(try_download_gcs=False, force_checksums_validation=True)
-            writer = Wmt14Translate(config=pair, data_dir=root)
+            writer = Wmt14Translate(config=builder.builder_config, data_dir=root)
             writer.download_and_prepare(file_format="array_record", download_config=settings)
     except NonMatchingChecksumError as error:
         what = str(error).splitlines()[0].rstrip(":")
@@ -142,7 +188,9 @@ def _prepare(builder: Any) -> None:
         request = getattr(error, "request", None)
         what = f"{type(error).__name__}: {request.url}" if request is not None else str(error)
         corpora = [wmt.DATASET_MAP[name] for names in builder.subsets.values() for name in names]
-        urls = dict.fromkeys(url for corpus in corpora for url in corpus.get_url(pair.split("-")[0]))
+        urls = dict.fromkeys(
+            url for corpus in corpora for url in corpus.get_url(builder.builder_config.language_pair[0])
+        )
         raise DataError(
             f"{failed}: a download failed ({what}). Run this again with a connection, or put these archives, under "
             f"their own names, into '{root / 'downloads' / 'manual'}': {', '.join(urls)}."
@@ -150,6 +198,14 @@ def _prepare(builder: Any) -> None:
     except Exception as error:  # a full disk, say, is an OSError, a RuntimeError or a ValueError, whoever meets it
         reason = " ".join(str(error).split()) or repr(error)
         raise DataError(f"{failed}: {reason}. Nothing half-prepared is kept.") from error
+
+
+@contextlib.contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Only one process at a time prepares; the others wait."""
+    with (root / ".prepare.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _import_wmt14() -> Any:
@@ -168,7 +224,7 @@ def _quiet() -> Iterator[None]:
 
     diary = logging.getLogger("absl")
     level = diary.level
-    diary.setLevel(logging.WARNING)
+    diary.setLevel(logging.ERROR)
     if not console.is_terminal:
         tfds.disable_progress_bar()
     try:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import sentencepiece
 
@@ -23,6 +23,7 @@ SENTENCEPIECE_FILE, WHITESPACE_FILE, MARIAN_FILE = "tokenizer.model", "tokenizer
 FILES = (SENTENCEPIECE_FILE, WHITESPACE_FILE, MARIAN_FILE)
 
 Side = Literal["source", "target"]
+T = TypeVar("T")
 
 
 class Tokenizer(Protocol):
@@ -191,6 +192,18 @@ def train(data: config.Data, lines: Iterable[str]) -> Tokenizer:
         raise DataError("There is no training text to make a vocabulary from.")
     lines = itertools.chain([first], lines)
     return _train_whitespace(data, lines) if data.tokenizer == "whitespace" else _train_sentencepiece(data, lines)
+
+
+def sample(items: Iterable[T], at_most: int) -> list[T]:
+    """All items; or, of more than `at_most`, the first and every second, fourth, eighth … behind it."""
+    found: list[T] = []
+    distance = 1
+    for number, item in enumerate(items):
+        if number % distance == 0:
+            found.append(item)
+            if len(found) > at_most:
+                found, distance = found[::2], 2 * distance
+    return found
 
 
 def load(path: Path) -> Tokenizer:

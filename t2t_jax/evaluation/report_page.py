@@ -93,6 +93,7 @@ def render(run: Path) -> str:
         samples=_samples(run, experiment, report or {}),
         attention=_attention(_read_json(run / ATTENTION) or []),
         data=_data(_read_json(run / run_directory.DATA)),
+        schemes=_schemes(_read_json(run / run_directory.BATCHES) or []),
         settings=_settings(experiment),
     )
     # JSON can spell half a surrogate pair, which no file can hold.
@@ -266,6 +267,11 @@ def _data(manifest: dict[str, Any] | None) -> dict[str, Any] | None:
                 dropped.append((split, reason, _whole(count), f"{100 * count / read:.3g}%"))
     facts = {"source": manifest["source"], "vocabulary": _whole(manifest["vocabulary"]), "hash": manifest.get("sha256")}
     return facts | {"rows": rows, "dropped": dropped}
+
+
+def _schemes(found: Sequence[dict[str, Any]]) -> list[tuple[str, list[str | None]]]:
+    """How full the batches are, the run's own first."""
+    return [(s["name"], [_whole(s["shapes"]), f"{100 * s['efficiency']:.1f}%"]) for s in found]
 
 
 def _settings(experiment: config.Experiment) -> dict[str, list[dict[str, Any]]]:

@@ -115,6 +115,7 @@ def assume(data: config.Data, seed: int) -> Workload:
         target_budget=data.target_tokens_per_batch,
         max_shapes=data.max_shapes,
         seed=seed,
+        kind=data.shapes,
     )
     return from_plan(plan, (source, target), data.vocabulary_size, origin)
 

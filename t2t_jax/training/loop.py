@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 from rich.progress import TextColumn
 
 from t2t_jax import config, model, progress, run_directory
-from t2t_jax.data import pipeline, store
+from t2t_jax.data import pipeline, schemes, store
 from t2t_jax.data.batching import Plan, Shape
 from t2t_jax.data.pipeline import Batch
 from t2t_jax.errors import ConfigError, NonFiniteLoss, RunError
@@ -63,8 +63,9 @@ def prepare(experiment: config.Experiment, run: Path, channel: Channel) -> store
         # Once it has begun, a run needs nothing but its own directory.
         own = not Path(borrowed).exists() and run_directory.finished_steps(run)
         data = dataclasses.replace(data, tokenizer_from=str(run) if own else borrowed)
-    run_directory.check(run, experiment, store.origin(data))
-    prepared = store.prepare(data, run)
+    made_from = store.origin(data)
+    run_directory.check(run, experiment, made_from)
+    prepared = store.prepare(data, run, made_from)
     run_directory.adopt(run, experiment, prepared)
     channel.exchange(prepared.manifest["sha256"])
     return prepared
@@ -89,6 +90,9 @@ def train(experiment: config.Experiment, run: Path, channel: Channel | None = No
     prepared = prepare(experiment, run, channel)
     corpus = prepared.corpus()
     plan = pipeline.plan_for(experiment.data, corpus, training.seed)
+    if channel.first:
+        compared = schemes.compare(experiment.data, plan, *corpus.lengths)
+        run_directory.keep_schemes(run, schemes.as_json(compared))
 
     transformer = model.build(experiment.model, prepared.tokenizer.size, training=training)
     adam = optimizer.make_optimizer(experiment.optimizer, experiment.model.d_model)

@@ -1,10 +1,12 @@
 """The batch plan: what holds for any lengths, budgets and seeds."""
 
+import hashlib
 import itertools
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from t2t_jax.data.batching import Plan, choose_shapes, permutation
@@ -20,6 +22,7 @@ SETTINGS = st.fixed_dictionaries(
         "target_budget": BUDGET,
         "max_shapes": st.integers(1, 6),
         "seed": st.integers(0, 2**32 - 1),
+        "kind": st.sampled_from(["nested", "free"]),
     }
 )
 
@@ -47,13 +50,13 @@ def test_every_batch_fits_its_shape_and_both_budgets(lengths, settings):
 
 
 @given(PAIRS, SETTINGS)
-def test_shapes_are_few_nest_and_have_as_many_rows_as_the_budgets_allow(lengths, settings):
+def test_shapes_are_few_and_have_as_many_rows_as_the_budgets_allow(lengths, settings):
     shapes = Plan.build(*lengths, **settings).shapes
     assert 1 <= len(shapes) <= settings["max_shapes"]
-    for small, large in itertools.pairwise(shapes):
-        assert small.source <= large.source
-        assert small.target <= large.target
-        assert small[:2] != large[:2]
+    assert len({shape[:2] for shape in shapes}) == len(shapes)
+    assert all(shapes[-1].holds(shape) for shape in shapes)
+    if settings["kind"] == "nested":
+        assert all(large.holds(small) for small, large in itertools.pairwise(shapes))
     for shape in shapes:
         more = shape.rows + 1
         assert more * shape.source > settings["source_budget"] or more * shape.target > settings["target_budget"]
@@ -119,6 +122,47 @@ def test_no_other_cuts_waste_less_padding(lengths, max_shapes):
     assert positions(ends) == best
     for shape, end in zip(shapes, ends, strict=True):
         assert (shape.source, shape.target) == tuple(lengths[:, longer_side <= end].max(axis=1))
+
+
+@given(PAIRS, SETTINGS)
+def test_a_pair_is_in_its_cheapest_shape_or_in_one_that_holds_it(lengths, settings):
+    plan = Plan.build(*lengths, **settings)
+    for (source, target), place in zip(lengths.T, plan.shape_of, strict=True):
+        sizes = {i: s.source + s.target for i, s in enumerate(plan.shapes) if s.source >= source and s.target >= target}
+        assert sizes[place] == min(sizes.values())
+
+
+@limits(max_examples=20)
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=40).map(lambda p: np.array(p).T))
+def test_free_shapes_are_as_good_as_any_where_all_can_be_tried(lengths):
+    def positions(shapes):
+        return sum(min(s + t for s, t in shapes if s >= a and t >= b) for a, b in lengths.T)
+
+    top = tuple(lengths.max(axis=1))
+    every = itertools.product(range(1, top[0] + 1), range(1, top[1] + 1))
+    best = min(positions((top, *others)) for others in itertools.combinations_with_replacement(every, 2))
+    assert positions([shape[:2] for shape in choose_shapes(*lengths, 4, 4, 3, "free")]) == best
+
+
+def test_free_shapes_waste_less_than_nested_ones():
+    lengths = np.stack([np.arange(2000) % 40 + 1, np.arange(2000) % 37 + 1])
+    nested, free = (
+        Plan.build(*lengths, source_budget=40, target_budget=40, max_shapes=12, seed=1, kind=kind)
+        for kind in ("nested", "free")
+    )
+    assert free.padding_efficiency(*lengths) > nested.padding_efficiency(*lengths) + 0.05
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("nested", "10aecea9cf03d090"), ("free", "74a209ab7de91ae2")])
+def test_batches_never_change(kind, expected):
+    """Runs of earlier versions go on with the batches they had; the digests are of the first version of each kind."""
+    lengths = np.stack([permutation(500, 1, 2, 3) % 30 + 1, permutation(500, 4, 5, 6) % 25 + 1])
+    plan = Plan.build(*lengths, source_budget=120, target_budget=100, max_shapes=7, seed=5, kind=kind)
+    digest = hashlib.sha256()
+    for k in range(2 * plan.batches_per_epoch):
+        shape, indices = plan.slot(k)
+        digest.update(np.array([*shape, *indices], "<i8").tobytes())
+    assert digest.hexdigest()[:16] == expected
 
 
 @given(st.integers(0, 200), st.integers(0, 2**32 - 1), st.integers(0, 1000), st.integers(0, 32))

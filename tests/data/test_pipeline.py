@@ -44,7 +44,7 @@ def test_rows_are_the_pairs_with_an_end_and_padding() -> None:
         assert batch.target.shape == (shape.rows, shape.target)
         for side, rows in ((CORPUS.source, batch.source), (CORPUS.target, batch.target)):
             for row, i in zip(rows, indices, strict=False):
-                tokens = side.tokens[side.starts[i] : side.starts[i] + side.lengths[i]]
+                tokens = side.tokens[side.lengths[:i].sum() :][: side.lengths[i]]
                 assert row.tolist() == [*tokens, EOS_ID, *[0] * (len(row) - len(tokens) - 1)]
             assert not rows[len(indices) :].any()
 

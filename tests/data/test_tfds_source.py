@@ -4,6 +4,7 @@ A local server plays the HTTP proxy, so that the builder keeps its real addresse
 registers those of the small archives.
 """
 
+import dataclasses
 import errno
 import gzip
 import http.server
@@ -24,9 +25,12 @@ from tensorflow_datasets.core.download import checksums, downloader
 from tensorflow_datasets.translate.wmt14 import Wmt14Translate
 
 from t2t_jax import config
+from t2t_jax.data import pipeline, store
 from t2t_jax.data.sources import open_source
 from t2t_jax.errors import ConfigError, DataError
+from t2t_jax.symbols import EOS_ID
 
+KNOWN = checksums.get_all_url_infos()
 TRAIN = {
     ("Schöne Grüße aus Köln!", "Best regards from Cologne!"),
     ("Wiederaufnahme der Sitzungsperiode", "Resumption of the session"),
@@ -72,17 +76,47 @@ HINDI = {
         "dev/newstest2014-hien-ref.en.sgm": segments("Thanks"),
     },
 }
+# Everything that WMT14 has for French, in its own formats: tars in gzip, a tar of gzips, SGML.
+FRENCH = {
+    "training-parallel-europarl-v7.tgz": {
+        "training/europarl-v7.fr-en.fr": "Reprise de la session\n",
+        "training/europarl-v7.fr-en.en": "Resumption of the session\n",
+    },
+    "training-parallel-commoncrawl.tgz": {
+        "commoncrawl.fr-en.fr": "Il a dit\xa0: «\xa0Où est-ce\xa0?\xa0»\n",
+        "commoncrawl.fr-en.en": "He said: “Where is it?”\n",
+    },
+    "training-parallel-un.tgz": {
+        "un/undoc.2000.fr-en.fr": "L’Assemblée générale\n",
+        "un/undoc.2000.fr-en.en": "The General Assembly\n",
+    },
+    "training-parallel-nc-v9.tgz": {
+        "training/news-commentary-v9.fr-en.fr": "La fin\n",
+        "training/news-commentary-v9.fr-en.en": "The end\n",
+    },
+    "training-giga-fren.tar": {
+        "giga-fren.release2.fixed.fr.gz": "Œuvre d’art\nCœur\n",
+        "giga-fren.release2.fixed.en.gz": "Work of art\nHeart\n",
+    },
+    "dev.tgz": {
+        "dev/newstest2013.fr": "Bonjour\n",
+        "dev/newstest2013.en": "Good morning\n",
+        "dev/newstest2014-fren-src.fr.sgm": segments("«\xa0Pommes\xa0» &amp; huile"),
+        "dev/newstest2014-fren-ref.en.sgm": segments("“Apples” &amp; oil"),
+    },
+}
 
 
 def packed(archives: dict[str, dict[str, str]]) -> dict[str, bytes]:
     files = {}
     for name, members in archives.items():
         stream = io.BytesIO()
-        with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        with tarfile.open(fileobj=stream, mode="w" if name.endswith(".tar") else "w:gz") as archive:
             for path, text in members.items():
+                content = gzip.compress(text.encode()) if path.endswith(".gz") else text.encode()
                 member = tarfile.TarInfo(path)
-                member.size = len(text.encode())
-                archive.addfile(member, io.BytesIO(text.encode()))
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
         files[name] = stream.getvalue()
     return files
 
@@ -111,7 +145,7 @@ def publish(monkeypatch):
 
     def register(files: dict[str, bytes], folder: Path) -> None:
         place(folder, files)
-        urls = [url for url in Wmt14Translate.url_infos if Path(url).name in files]
+        urls = [url for url in KNOWN if Path(url).name in files]
         infos = {url: checksums.compute_url_info(folder / Path(url).name) for url in urls}
         monkeypatch.setattr(checksums, "get_all_url_infos", lambda: infos)
 
@@ -186,9 +220,54 @@ def test_downloads_and_reads_every_split(tmp_path, publish, proxy, capsys):
     assert printed.err.count("\n") == 1 and printed.err.startswith("Preparing WMT14 de-en in")
 
 
+@pytest.mark.parametrize("reach", ["downloaded", "by hand"])
+def test_english_french_from_archives_to_the_first_batch(tmp_path, publish, proxy, reach):
+    files = packed(FRENCH)
+    publish(files, tmp_path / ("downloads/manual" if reach == "by hand" else "published"))
+    if reach == "downloaded":
+        proxy.files.update(files)
+    data = dataclasses.replace(wmt14(tmp_path, "en", "fr"), tokenizer="whitespace", drop_identical=True)
+    prepared = store.prepare(data, tmp_path / "run")
+    assert prepared.manifest["splits"]["train"]["pairs"] == 6
+    corpus = prepared.corpus()
+    plan = pipeline.plan_for(data, corpus, seed=1)
+    assert plan.batches_per_epoch == 1
+    (batch,) = pipeline.batches(corpus, plan, 0, 1)
+    rows = {tuple(prepared.tokenizer.decode([i for i in row if i > EOS_ID]) for row in pair) for pair in zip(*batch)}  # noqa: B905
+    assert {("He said: “Where is it?”", "Il a dit\xa0: «\xa0Où est-ce\xa0?\xa0»"), ("Heart", "Cœur")} < rows
+    assert (prepared.directory / "test.target").read_text() == "«\xa0Pommes\xa0» &amp; huile\n"
+
+
+def test_corpora_may_be_named(tmp_path, publish):
+    later = {
+        "training-parallel-nc-v13.tgz": {
+            "training-parallel-nc-v13/news-commentary-v13.de-en.de": "Neuer Kommentar\n",
+            "training-parallel-nc-v13/news-commentary-v13.de-en.en": "New comment\n",
+        }
+    }
+    publish(packed({**GERMAN, **later}), tmp_path / "downloads" / "manual")
+    corpora = ("europarl_v7", "commoncrawl", "newscommentary_v13")
+    named = dataclasses.replace(wmt14(tmp_path), corpora=corpora)
+    assert set(open_source(named).pairs("train")) == TRAIN - {("Das Ende", "The end")} | {
+        ("Neuer Kommentar", "New comment")
+    }
+    assert list(open_source(named).pairs("test")) == TEST
+    assert set(open_source(wmt14(tmp_path)).pairs("train")) == TRAIN, "each mixture has a folder of its own"
+    with pytest.raises(ConfigError, match=r"no 'commoncrowl' for de-en. Did you mean 'commoncrawl'"):
+        open_source(dataclasses.replace(named, corpora=("commoncrowl",)))
+
+
 def test_archives_brought_by_hand(by_hand):
     source = open_source(wmt14(by_hand, train="test"))
     assert list(source.pairs("train")) == list(source.pairs("test")) == TEST
+
+
+def test_what_a_kill_leaves_is_cleared_away(by_hand):
+    leftovers = [by_hand / "unpacked.x" / "a", by_hand / "wmt14_translate" / "de-en" / "incomplete.x_1.0.0"]
+    for leftover in leftovers:
+        leftover.mkdir(parents=True)
+    assert list(open_source(wmt14(by_hand)).pairs("test")) == TEST
+    assert not list(by_hand.glob("unpacked.*")) and not leftovers[1].exists()
 
 
 def test_fingerprint_follows_the_text(by_hand, tmp_path_factory, publish):

@@ -286,3 +286,12 @@ def test_tokens_of_any_script_and_length_can_be_labels() -> None:
     drawing = plots.labelled_heat_map("plot", "", np.eye(3, 2), rows, ["--></svg>", "\ud800"])
     assert "a�b" in drawing and "注意" in drawing and "x…" in drawing and "x" * 20 not in drawing
     assert drawing.count("</svg>") == 1
+
+
+def test_batches_beside_other_schemes(run: Path) -> None:
+    assert "real tokens of all positions" not in render(run).lower(), "there may be no such file"
+    (run / "batches.json").write_text(json.dumps([{"name": "a <way>", "shapes": 1234, "efficiency": 0.9306}]))
+    page = render(run)
+    assert "a &lt;way&gt;" in page
+    assert "1,234" in page
+    assert "93.1%" in page
