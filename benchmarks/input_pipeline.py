@@ -23,8 +23,8 @@ import numpy as np
 from t2t_jax import config
 from t2t_jax.data import pipeline, store
 from t2t_jax.experiment_file import load_experiment
-from t2t_jax.planning.flops import step_flops
-from t2t_jax.planning.topologies import CHIPS
+from t2t_jax.parallel.chips import CHIPS
+from t2t_jax.training.flops import step_flops
 
 DEVICES, UTILISATION = 8, 0.5
 
