@@ -286,8 +286,8 @@ def _crossing_table(found: dict[str, Any]) -> page.Table:
     ]
     says = (
         "The length from which self-attention costs more than the recurrent layer. The paper's n²d and nd² meet at "
-        "n = d; with all their products (4nd² + 2n²d against 8nd²) the two layers meet at n = 2d. In time self-attention "
-        "stays ahead for as long as n products that wait for one another take longer than the n²d that don't."
+        "n = d; with all their products (4nd² + 2n²d against 8nd²) the two layers meet at n = 2d. In time "
+        "self-attention stays ahead for as long as n products in a row take longer than its n²d at once."
     )
     return page.Table(["", "n by FLOPs", "n by time forward", "n by time forward and backward"], rows, says)
 
