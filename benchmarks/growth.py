@@ -48,7 +48,8 @@ def measure(quick: bool, rounds: int, turn: float) -> dict[str, Any]:
     cases = list(dict.fromkeys(cases))
     workers = {n: growth_worker.start(n) for n in dict.fromkeys(case.devices for case in cases)}
     try:
-        memory = {case: workers[case.devices].submit(growth_worker.compile_case, case).result() for case in cases}
+        compiling = {case: workers[case.devices].submit(growth_worker.compile_case, case) for case in cases}
+        memory = {case: compiled.result() for case, compiled in compiling.items()}
         seconds, products = _in_turns(workers, cases, rounds, turn)
     finally:
         for worker in workers.values():

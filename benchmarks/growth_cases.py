@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import jax
-
-from t2t_jax import config, model
+from t2t_jax import config
 from t2t_jax.data.batching import Shape
 from t2t_jax.planning.flops import step_flops
-from t2t_jax.training.state import abstract_params
 
 FLOAT = 4  # bytes
 
 
 @dataclass(frozen=True)
 class Case:
-    """One training step: a Transformer of 2 + 2 layers on a batch full of tokens."""
+    """One training step: a Transformer of so many layers on either side, on a batch full of tokens."""
 
+    layers: int = 2
     length: int = 64  # of source and of target
     rows: int = 16
     d_model: int = 256
@@ -32,7 +29,7 @@ class Case:
     def model(self) -> config.Model:
         """Heads of 64, a feed-forward network four times as wide, as in the paper."""
         return config.Model(
-            num_layers=2, d_model=self.d_model, d_ff=4 * self.d_model, num_heads=max(1, self.d_model // 64)
+            num_layers=self.layers, d_model=self.d_model, d_ff=4 * self.d_model, num_heads=max(1, self.d_model // 64)
         )
 
     @property
@@ -50,12 +47,12 @@ class Case:
 
     @property
     def parameters(self) -> int:
-        """Numbers kept, the vocabulary's filling included."""
-        return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(abstract_params(self._transformer)))
-
-    @property
-    def _transformer(self) -> model.Transformer:
-        return model.build(self.model, self.vocabulary)
+        """Numbers kept, the vocabulary's filling included: matrices, the feed-forward networks' biases, norms."""
+        sizes, d, f = self.model, self.d_model, self.model.d_ff
+        attention = 2 * d * sizes.num_heads * (sizes.key_width + sizes.value_width)
+        encoder = attention + 2 * d * f + f + d + 2 * 2 * d
+        decoder = 2 * attention + 2 * d * f + f + d + 3 * 2 * d
+        return sizes.padded_vocabulary(self.vocabulary) * d + self.layers * (encoder + decoder)
 
     def predicted_arguments(self) -> float:
         """Bytes a device holds between steps: parameters and Adam's two moments in float32, and the batch."""

@@ -44,7 +44,7 @@ def compile_case(case: Case) -> dict[str, int]:
     from t2t_jax.training.lowering import train_step_on
     from t2t_jax.training.optimizer import make_optimizer
 
-    mesh = meshes.make_mesh(case.mesh)
+    mesh = meshes.make_mesh(case.mesh, jax.devices()[: case.devices])
     transformer = model.build(case.model, case.vocabulary)
     optimizer = make_optimizer(config.Optimizer(), case.d_model)
     abstract, _ = state.abstract_state(transformer, optimizer, mesh)

@@ -423,7 +423,7 @@ def main() -> None:
     parser.add_argument(
         "--neighbourhood", type=int, default=32, help="r, even: restricted attention sees r/2 a side (32)"
     )
-    parser.add_argument("--rows", type=int, default=4, help="sequences in a batch (4)")
+    parser.add_argument("--rows", type=int, default=4, help="sequences in a batch, two at least (4)")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each; the median counts (5)")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
     options = parser.parse_args()
@@ -431,8 +431,10 @@ def main() -> None:
         parser.error("--kernel: an odd number from 3 on, a position and as many on either side")
     if options.neighbourhood < 2 or options.neighbourhood % 2:
         parser.error("--neighbourhood: an even number from 2 on, half of it on either side")
-    if min(options.rows, options.rounds) < 1:
-        parser.error("--rows, --rounds: at least 1")
+    if options.rows < 2:
+        parser.error("--rows: at least 2; what the compiler makes of products with a single row is no product any more")
+    if options.rounds < 1:
+        parser.error("--rounds: at least 1")
     choose_platform()
     keep_freed_memory()
     lengths = (32, 64, 128, 256, 512) if options.quick else (32, 64, 128, 256, 512, 1024, 2048)

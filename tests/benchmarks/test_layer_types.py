@@ -91,9 +91,8 @@ def test_one_step_of_recurrence_hears_of_one_position_before() -> None:
     np.testing.assert_array_equal(paths.influence(step, 8, D), np.eye(8, dtype=bool) | np.eye(8, k=-1, dtype=bool))
 
 
-@pytest.mark.parametrize("n", [8, 28])
-def test_paths_have_the_length_that_geometry_says(n: int) -> None:
-    k, r = 3, 6
+def test_paths_have_the_length_that_geometry_says() -> None:
+    n, k, r = 28, 3, 6
     found = {name: layer_types.find_path(stack, n) for name, stack in layer_types.stacks(k, r).items()}
     dilated = next(count for count in range(1, n) if k**count >= n)
     assert found == {
@@ -153,7 +152,7 @@ def test_exponents_and_crossings() -> None:
 
 @pytest.fixture(scope="module")
 def found() -> dict:
-    return layer_types.measure((16, 32, 64), (4, 8), k=3, r=4, rows=1, rounds=1)
+    return layer_types.measure((16, 64), (4, 8), k=3, r=4, rows=2, rounds=1)
 
 
 def test_page_and_table(found: dict, read_page) -> None:
