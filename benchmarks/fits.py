@@ -17,10 +17,10 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
 
 
 def crossing(sizes: Sequence[float], ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """The largest size at which `ours` rises above `theirs`, between sizes by powers; None if it doesn't there."""
-    gap = np.log(ours) - np.log(theirs)
-    place = np.log(sizes)
-    for i in reversed(range(len(sizes) - 1)):
-        if gap[i] <= 0 < gap[i + 1]:
-            return float(np.exp(place[i] - gap[i] * (place[i + 1] - place[i]) / (gap[i + 1] - gap[i])))
-    return None
+    """The size from which `ours` stays above `theirs`, between sizes by powers; None if that is none of them or all."""
+    gap, place = np.log(ours) - np.log(theirs), np.log(sizes)
+    below = np.flatnonzero(gap <= 0)
+    if not len(below) or below[-1] == len(sizes) - 1:
+        return None
+    i = below[-1]
+    return float(np.exp(place[i] - gap[i] * (place[i + 1] - place[i]) / (gap[i + 1] - gap[i])))

@@ -148,11 +148,13 @@ def test_exponents_and_crossings() -> None:
     assert exponent(sizes, [1e6, 1, *(s**2 for s in sizes[2:])]) == pytest.approx(2)  # small ones don't count
     assert crossing(sizes, [s**2 for s in sizes], [7 * s for s in sizes]) == pytest.approx(7)
     assert crossing(sizes, sizes, [2 * s for s in sizes]) is None
+    assert crossing(sizes, [9.0, 1, 9, 9, 1], [3.0] * 5) is None  # does not stay above
+    assert crossing(sizes, [9.0, 1, 9, 1, 9], [3.0] * 5) == pytest.approx(16 * 2**0.5)
 
 
 @pytest.fixture(scope="module")
 def found() -> dict:
-    return layer_types.measure((16, 64), (4, 8), k=3, r=4, rows=2, rounds=1)
+    return layer_types.measure((16, 64), (4, 8), k=3, r=4, rows=2, rounds=1, path_lengths=(4, 8))
 
 
 def test_page_and_table(found: dict, read_page) -> None:
