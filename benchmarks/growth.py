@@ -11,8 +11,8 @@ d_model 256 and 8,000 entries. Time is measured in turns; memory is the compiler
     temporaries 4 bytes a parameter (a gradient), and every activation that the way back needs, once
 
 so a curve above its prediction shows work or copies that the model does not ask for. Everything runs on the CPU,
-several devices as virtual ones that share its cores: they show what dividing costs and what memory it saves, never a
-speed-up.
+several devices as virtual ones that share its cores. They add no computing power: they show what dividing costs, and
+what memory it saves.
 The numbers are printed (as a table, or with --json as one object) and drawn on a page (--output).
 """
 
@@ -31,7 +31,8 @@ import jax
 
 from benchmarks import growth_worker, page
 from benchmarks.fits import exponent
-from benchmarks.growth_cases import Case, device_cases, sweeps
+from benchmarks.growth_cases import Case, Sweep, device_cases, sweeps
+from benchmarks.timing import spread
 from benchmarks.train_step import MATRIX_FLOPS
 from t2t_jax.files import write_atomically
 
@@ -57,8 +58,9 @@ def measure(quick: bool, rounds: int, turn: float) -> dict[str, Any]:
     rate = MATRIX_FLOPS / statistics.median(products)
     points = {case: _point(case, seconds[case], memory[case], rate) for case in cases}
     facts = page.circumstances() | {
-        "Products of 2,048²": f"{rate / 1e9:.0f} GFLOP/s",
+        "Matrix rate (2,048², float32)": f"{rate / 1e9:.0f} GFLOP/s",
         "Rounds": f"{rounds}, {turn:g} s a turn",
+        "Spread": spread(points.values()),
         "Taken": f"{(time.monotonic() - began) / 60:.1f} min",
     }
     return {
@@ -105,16 +107,16 @@ def table(found: dict[str, Any]) -> str:
     lines = [f"{label}: {value}" for label, value in found["facts"].items()]
     lines += [found["warning"]] if found["warning"] else []
     head = (
-        f"{'':>10}{'ms a step':>11}{'(from – to)':>18}{'predicted':>11}{'of matrix rate':>16}"
+        f"{'':>10}{'ms a step':>11}{'(from – to)':>21}{'predicted':>11}{'of matrix rate':>16}"
         f"{'temporaries, MiB':>18}{'predicted':>11}{'arguments, MiB':>16}{'predicted':>11}"
     )
     for name, points in (found["sweeps"] | found["devices"]).items():
         title = f"devices, {AXES[name]}" if name in AXES else name
         lines += ["", title, head]
         for p in points:
-            spread = f"({1e3 * p['fastest_seconds']:.1f} – {1e3 * p['slowest_seconds']:.1f})"
+            ends = f"({1e3 * p['fastest_seconds']:.1f} – {1e3 * p['slowest_seconds']:.1f})"
             lines.append(
-                f"{p['size']:>10,}{1e3 * p['seconds']:>11.1f}{spread:>18}{1e3 * p['predicted_seconds']:>11.1f}"
+                f"{p['size']:>10,}{1e3 * p['seconds']:>11.1f}{ends:>21}{1e3 * p['predicted_seconds']:>11.1f}"
                 f"{100 * p['matrix_rate_fraction']:>15.0f}%"
                 f"{p['temporaries'] / MIB:>18.1f}{p['predicted_temporaries'] / MIB:>11.1f}"
                 f"{p['arguments'] / MIB:>16.1f}{p['predicted_arguments'] / MIB:>11.1f}"
@@ -127,40 +129,44 @@ def html(found: dict[str, Any]) -> str:
     described = sweeps(quick=False)
     sections = [_section(described[name], points) for name, points in found["sweeps"].items()]
     lead = (
-        "Measured: one optimizer step of training, dropout included, in float32 on the CPU; its memory by the "
-        "compiler's account. Dashed: what the model's sizes alone say. Time: the FLOPs of all products at the rate of "
-        "a product of two 2,048 × 2,048 matrices measured in the same rounds. Arguments: 12 bytes a parameter and the "
-        "batch. Temporaries: 4 bytes a parameter, and every activation that the way back needs, once. Axes are "
-        "logarithmic: a power is a straight line, its exponent the slope."
+        "One optimizer step of training on the CPU, dropout included; its memory is the compiler's account. Dashed is "
+        "what the model's sizes alone say. Time: the FLOPs of all products at the matrix rate below. Arguments, which "
+        "are the state and the batch: 12 bytes a parameter and 4 a token. Temporaries: 4 bytes a parameter, and every "
+        "activation that the way back needs, once. Axes are logarithmic: a power is a straight line, its exponent the "
+        "slope."
     )
     title = "How a training step grows"
     return page.render(title, lead, found["facts"], found["warning"], [*sections, _devices(found["devices"])])
 
 
-def _section(sweep: Any, points: Sequence[dict[str, float]]) -> page.Section:
+def _section(sweep: Sweep, points: Sequence[dict[str, float]]) -> page.Section:
     sizes = [p["size"] for p in points]
 
     def series(key: str, unit: float) -> list[float]:
         return [p[key] / unit for p in points]
 
-    def curves(name: str, key: str, unit: float, hue: int) -> list[page.Curve]:
+    def curves(names: tuple[str, str], key: str, unit: float, hue: int) -> list[page.Curve]:
         return [
-            page.Curve(name, sizes, series(key, unit), hue),
-            page.Curve(f"{name}, {PREDICTED}", sizes, series(f"predicted_{key}", unit), hue, dashed=True),
+            page.Curve(names[0], sizes, series(key, unit), hue),
+            page.Curve(names[1], sizes, series(f"predicted_{key}", unit), hue, dashed=True),
         ]
 
     time_plot = page.Plot(
         f"Time of a step by {sweep.title.lower()}",
         "ms",
         sweep.x_label,
-        curves("measured", "seconds", 1e-3, 0),
+        curves(("measured", PREDICTED), "seconds", 1e-3, 0),
         _growth_says("time", sweep.symbol, points, "seconds"),
     )
     memory_plot = page.Plot(
         f"Memory by {sweep.title.lower()}",
         "MiB",
         sweep.x_label,
-        curves("temporaries", "temporaries", MIB, 0) + curves("arguments", "arguments", MIB, 1),
+        [
+            curve
+            for hue, key in enumerate(("temporaries", "arguments"))
+            for curve in curves((key, f"{key}, {PREDICTED}"), key, MIB, hue)
+        ],
         f"{_growth_says('temporaries', sweep.symbol, points, 'temporaries')} Arguments are "
         f"{_factors(points, 'arguments')} the predicted.",
     )
@@ -220,8 +226,8 @@ def _devices(found: dict[str, list[dict[str, float]]]) -> page.Section:
     return page.Section(
         "Devices",
         "The same batch of 1,024 + 1,024 tokens divided over virtual devices, which are threads on the cores of this "
-        "machine. More of them can't be faster here; what shows is the overhead of dividing, and what it saves of each "
-        "device's memory.",
+        "machine. They add no cores: a step that takes longer on more of them shows the overhead of dividing, one that "
+        "takes less did not keep the cores busy before. What is real is what each device saves in memory.",
         [
             page.Plot("Time of a step by devices", "ms", label, curves("seconds", 1e-3, both=False), time_says),
             page.Plot("Arguments of each", "MiB", label, curves("arguments", MIB, both=True), held_says),

@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from benchmarks import layers, page
 from benchmarks.fits import crossing, exponent
 from benchmarks.paths import influence, path_length
-from benchmarks.timing import mean_seconds
+from benchmarks.timing import mean_seconds, spread
 from t2t_jax.files import write_atomically
 from t2t_jax.parallel.memory import keep_freed_memory
 from t2t_jax.parallel.platform import choose_platform
@@ -180,6 +180,7 @@ def measure(
             "Batch": f"{rows} sequences, float32",
             "Sizes": f"k = {k}, r = {r}",
             "Rounds": str(rounds),
+            "Spread": spread(points),
             "Taken": f"{(time.monotonic() - began) / 60:.1f} min",
         },
         "warning": busy,

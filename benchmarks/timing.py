@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 
 def mean_seconds(run: Callable[[], object], turn: float) -> float:
@@ -13,3 +15,9 @@ def mean_seconds(run: Callable[[], object], turn: float) -> float:
         run()
         times += 1
     return passed / times
+
+
+def spread(points: Iterable[Mapping[str, Any]]) -> str:
+    """In words, how far apart the rounds of a typical point are."""
+    ratio = statistics.median(p["slowest_seconds"] / p["fastest_seconds"] for p in points)
+    return f"slowest round {ratio:.2f} × fastest (median)"
