@@ -240,7 +240,7 @@ def main() -> None:
     """Run the script; see the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=page.output, default=Path("growth.html"), help="the page (growth.html)")
-    parser.add_argument("--quick", action="store_true", help="leave out the sizes that cost most: some two minutes")
+    parser.add_argument("--quick", action="store_true", help="leave out the sizes that cost most")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each; the median counts (5)")
     parser.add_argument("--turn", type=float, default=0.3, help="seconds of a turn, one step at least (0.3)")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")

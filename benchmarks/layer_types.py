@@ -435,8 +435,10 @@ def _paths_say(found: dict[str, Any]) -> str:
 def main() -> None:
     """Run the script; see the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=page.output, default=Path("layer_types.html"), help="the page")
-    parser.add_argument("--quick", action="store_true", help="up to n = 512 and d = 256: some two minutes")
+    parser.add_argument(
+        "--output", type=page.output, default=Path("layer_types.html"), help="the page (layer_types.html)"
+    )
+    parser.add_argument("--quick", action="store_true", help="only up to n = 512 and d = 256")
     parser.add_argument("--kernel", type=int, default=3, help="k, odd: positions that a convolution sees (3)")
     parser.add_argument(
         "--neighbourhood", type=int, default=32, help="r, even: restricted attention sees r/2 a side (32)"
