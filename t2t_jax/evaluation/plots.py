@@ -22,12 +22,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, RULE, TRAINING, VALIDATION, HEAT = "#000001", "#000002", "#000003", "#000004", "#000005"
+THIRD, FOURTH, FIFTH = "#000006", "#000007", "#000008"  # where more than two curves share a drawing
 CSS_COLOURS = {
     INK: "currentColor",
     RULE: "var(--rule)",
     TRAINING: "var(--training)",
     VALIDATION: "var(--validation)",
     HEAT: "var(--heat)",
+    THIRD: "var(--third)",
+    FOURTH: "var(--fourth)",
+    FIFTH: "var(--fifth)",
 }
 
 FONT_SIZE = 12  # an SVG unit is a CSS pixel where the page does not scale the drawing
@@ -44,6 +48,7 @@ class Line:
     y: Sequence[float]
     colour: str
     dots: bool = False
+    dashed: bool = False
 
 
 def curves(name: str, description: str, lines: Sequence[Line], width: int, height: int, log: bool = False) -> str:
@@ -73,6 +78,39 @@ def curves(name: str, description: str, lines: Sequence[Line], width: int, heigh
         else:
             axes.yaxis.set_major_locator(ticker.MaxNLocator(5, steps=[1, 2, 5, 10]))
         for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(ticker.FuncFormatter(_tick))
+        figure.set_layout_engine("constrained", w_pad=0.02, h_pad=0.02)
+        return _inline(figure, name, description)
+
+
+def growth(name: str, description: str, lines: Sequence[Line], x_label: str, width: int, height: int) -> str:
+    """Curves over positive sizes, both axes logarithmic: a power is a straight line and its exponent the slope.
+
+    Args:
+      name: distinguishes this drawing from the others of the page.
+      description: what a reader who cannot see it should know.
+      x_label: what the sizes are of; every size gets a tick.
+    """
+    from matplotlib import ticker
+
+    with _figure(width, height) as figure:
+        axes = figure.add_subplot()
+        for line in lines:
+            style, marker = ("--", "") if line.dashed else ("-", "o")
+            axes.plot(line.x, line.y, color=line.colour, linewidth=1.6, linestyle=style, marker=marker, markersize=3.6)
+        _plain_axes(axes)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel(x_label, loc="right", color=INK)
+        axes.xaxis.set_major_locator(ticker.FixedLocator(sorted({x for line in lines for x in line.x})))
+        low, high = (end(value for line in lines for value in line.y) for end in (min, max))
+        if high < 4 * low:
+            low, high = low / 2, high * 2  # else chance would fill the drawing
+            axes.set_ylim(low, high)
+        digits = (1.0, 2.0, 5.0) if high < 300 * low else (1.0,)
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=digits))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_minor_locator(ticker.NullLocator())
             axis.set_major_formatter(ticker.FuncFormatter(_tick))
         figure.set_layout_engine("constrained", w_pad=0.02, h_pad=0.02)
         return _inline(figure, name, description)
