@@ -8,7 +8,7 @@ from typing import Literal
 
 from t2t_jax import config
 from t2t_jax.data.batching import Shape
-from t2t_jax.planning.flops import step_flops
+from t2t_jax.training.flops import step_flops
 
 FLOAT = 4  # bytes
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import growth, growth_worker, page
 from benchmarks.growth_cases import Case, device_cases, sweeps
 from t2t_jax import model
-from t2t_jax.planning.flops import step_flops
+from t2t_jax.training.flops import step_flops
 from t2t_jax.training.state import abstract_params
 
 TINY = Case(layers=1, length=8, rows=4, d_model=64, vocabulary=100)
