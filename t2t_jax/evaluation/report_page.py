@@ -6,6 +6,7 @@ import functools
 import importlib.resources
 import json
 import math
+import statistics
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -159,11 +160,30 @@ def _facts(
         ("Steps", f"{steps:,}" + (f" of {planned:,}" if steps < planned else "")),
         ("Epochs", f"{found['epochs'] or 0:.1f}"),
         ("Time in training steps", _duration(found["training_seconds"])),
+        ("Speed", _speed(entries)),
         ("Machine", found.get("machine")),
         ("Date", found.get("date")),
         ("Config hash", found["config_hash"]),
         ("Versions", ", ".join(versions) or None),
     ]
+
+
+def _speed(entries: Sequence[Entry]) -> str | None:
+    """Medians over the log: a pause of the machine says nothing of the run."""
+
+    def median(field: str) -> float | None:
+        values = [value for entry in entries if (value := _finite(entry.get(field))) is not None]
+        return statistics.median(values) if values else None
+
+    flops, utilisation, waited = map(median, ("flops_per_second", "utilisation", "data_wait"))
+    if flops is None:
+        return None
+    words = [f"{flops / 1e9:,.0f} GFLOP/s in the model's products"]
+    if utilisation is not None:
+        words.append(f"{utilisation:.1%} of the devices' peak")
+    if waited is not None:
+        words.append(f"waiting for data {waited:.2%} of the time")
+    return ", ".join(words)
 
 
 def _score_table(report: dict[str, Any]) -> dict[str, Any]:

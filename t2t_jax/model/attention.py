@@ -86,8 +86,10 @@ class MultiHeadAttention(nn.Module):
         queries = self.query(x)
         if self.fused is not None:
             implementation: Any = self.fused
+            # cuDNN takes a mask for every pair of positions only.
+            pairs = jnp.broadcast_to(mask, (*mask.shape[:2], queries.shape[1], keys.shape[1]))
             return self.output(
-                jax.nn.dot_product_attention(queries, keys, values, mask=mask, implementation=implementation)
+                jax.nn.dot_product_attention(queries, keys, values, mask=pairs, implementation=implementation)
             )
         weights = scaled_dot_product_attention(queries, keys, mask)
         self.sow("intermediates", "weights", weights)

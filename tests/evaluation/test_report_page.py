@@ -32,6 +32,9 @@ def entry(step: int, **more: Any) -> dict[str, Any]:
         "learning_rate": step * 1e-6,
         "tokens_per_second": 5000.0 + step,
         "seconds": 30.5,
+        "flops_per_second": 2.5e11 + 1e8 * step,
+        "utilisation": 0.412,
+        "data_wait": 0.0021,
     } | more
 
 
@@ -129,6 +132,7 @@ def test_headline_and_scores(run: Path) -> None:
         "65,054,321 (65.1 M)",
         "Epochs 1.2",
         "1 h 23 min",
+        "278 GFLOP/s in the model's products, 41.2% of the devices' peak, waiting for data 0.21% of the time",
         "8 x TPU v5e",
         "2024-05-06",
         "0123456789ab",
