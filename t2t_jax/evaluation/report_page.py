@@ -178,9 +178,9 @@ def _speed(entries: Sequence[Entry]) -> str | None:
     flops, utilisation, waited = map(median, ("flops_per_second", "utilisation", "data_wait"))
     if flops is None:
         return None
-    words = [f"{flops / 1e9:,.0f} GFLOP/s in the model's products"]
+    words = [f"{flops / 1e9:,.0f} GFLOP/s of model products"]
     if utilisation is not None:
-        words.append(f"{utilisation:.1%} of the devices' peak")
+        words.append(f"{utilisation:.1%} of device peak")
     if waited is not None:
         words.append(f"waiting for data {waited:.2%} of the time")
     return ", ".join(words)

@@ -132,7 +132,7 @@ def test_headline_and_scores(run: Path) -> None:
         "65,054,321 (65.1 M)",
         "Epochs 1.2",
         "1 h 23 min",
-        "278 GFLOP/s in the model's products, 41.2% of the devices' peak, waiting for data 0.21% of the time",
+        "278 GFLOP/s of model products, 41.2% of device peak, waiting for data 0.21% of the time",
         "8 x TPU v5e",
         "2024-05-06",
         "0123456789ab",
