@@ -78,23 +78,29 @@ class Transformer(nn.Module):
 
     def unprojected(self, source: jax.Array, target: jax.Array, *, deterministic: bool) -> Unprojected:
         """The same up to the projection, for a loss that does the rest itself."""
-        memory = self.encode(source, deterministic=deterministic)
-        x = self.decode(memory, source != PAD_ID, shift_right(target), deterministic=deterministic)
+        real, length = source != PAD_ID, source.shape[1]
+        # Both sides are looked up at once, so that devices add up one gradient of the embedding instead of two.
+        rows = self.embedding[jnp.concatenate([source, shift_right(target)], axis=1)]
+        memory = self._encode(rows[:, :length], real, deterministic)
+        x = self._decode(memory, real, rows[:, length:], deterministic)
         return Unprojected(x, self.embedding, self.logits_bias if self.config.biases == "all" else None)
 
     def encode(self, source: jax.Array, *, deterministic: bool) -> jax.Array:
         """Token ids [B, S] to the encoder's output [B, S, D]."""
-        mask = (source != PAD_ID)[:, None, None, :]
-        x = self._embed(source, self.positions(source.shape[1]), deterministic)
+        return self._encode(self.embedding[source], source != PAD_ID, deterministic)
+
+    def _encode(self, rows: jax.Array, real: jax.Array, deterministic: bool) -> jax.Array:
+        """The embedding's rows [B, S, D] of tokens, of which some are real [B, S], to the encoder's output."""
+        x = self._embed(rows, self.positions(rows.shape[1]), deterministic)
         for layer in self.encoder:
-            x = self._through(layer, x, mask, deterministic=deterministic)
+            x = self._through(layer, x, real[:, None, None, :], deterministic=deterministic)
         return self.encoder_norm(x) if self.config.norm == "pre" else x
 
-    def decode(self, memory: jax.Array, real: jax.Array, inputs: jax.Array, *, deterministic: bool) -> jax.Array:
-        """Encoder output [B, S, D], its real positions [B, S] and decoder inputs [B, T] to [B, T, D]."""
-        length = inputs.shape[1]
+    def _decode(self, memory: jax.Array, real: jax.Array, rows: jax.Array, deterministic: bool) -> jax.Array:
+        """Encoder output [B, S, D], its real positions [B, S], rows [B, T, D] of the decoder's inputs; to [B, T, D]."""
+        length = rows.shape[1]
         causal = jnp.tril(jnp.ones((length, length), bool))[None, None]
-        x = self._embed(inputs, self.positions(length), deterministic)
+        x = self._embed(rows, self.positions(length), deterministic)
         for layer in self.decoder:
             keys_values = layer.memory_keys_values(memory)
             x = self._through(layer, x, causal, keys_values, real[:, None, None, :], deterministic=deterministic)
@@ -120,7 +126,8 @@ class Transformer(nn.Module):
         """
         beam = tokens.shape[1]
         length = cache.layers[0].keys.shape[3] // beam
-        x = self._embed(tokens, jax.lax.dynamic_slice_in_dim(self.positions(length), index, 1), deterministic=True)
+        position = jax.lax.dynamic_slice_in_dim(self.positions(length), index, 1)
+        x = self._embed(self.embedding[tokens], position, deterministic=True)
         own = writers[:, :, :length, None] == jnp.arange(beam)  # [B, W, T, W]
         past = (own & (jnp.arange(length) <= index)[:, None]).reshape(-1, 1, beam, length * beam)
         layers = []
@@ -141,9 +148,9 @@ class Transformer(nn.Module):
         table = nn.initializers.normal(self.config.d_model**-0.5)(key, shape)
         return jnp.where(jnp.arange(shape[0])[:, None] < self.vocabulary_size, table, 0)
 
-    def _embed(self, tokens: jax.Array, positions: jax.Array, deterministic: bool) -> jax.Array:
-        """Section 3.4: embeddings times sqrt(d_model), plus positions, with dropout on the sum."""
-        x = self.embedding[tokens] * self.config.d_model**0.5 + positions
+    def _embed(self, rows: jax.Array, positions: jax.Array, deterministic: bool) -> jax.Array:
+        """Section 3.4: the embedding's rows times sqrt(d_model), plus positions, with dropout on the sum."""
+        x = rows * self.config.d_model**0.5 + positions
         x = self.embedding_dropout(x.astype(self.dtype), deterministic=deterministic)
         return nn.with_logical_constraint(x, ("batch", "length", "activation"))
 

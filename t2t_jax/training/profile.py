@@ -25,9 +25,9 @@ PARTS = {
     "feed-forward network": r"feed_forward",
     "layer normalisation": r"LayerNorm|_norm",
     "residual connections": r"residuals",
-    "embedding": r"_embed|Positions",
     "logits and loss": r"loss",
     "Adam": r"optimizer",
+    "embedding": r"_embed|Positions|gather|scatter",
 }
 OTHER = "copies, and whatever has no name"
 

@@ -182,3 +182,13 @@ def test_the_verb_prints_one_json_object(capsys, tmp_path) -> None:
     assert commonest["shape"] == largest["shape"], "there is one shape"
     assert commonest["seconds"]["in_turn"] >= commonest["seconds"]["overlapped"] > 0
     assert commonest["days"]["overlapped"] == pytest.approx(3800 * commonest["seconds"]["overlapped"] / 86_400)
+
+
+@pytest.mark.skipif(not installed("cuda"), reason="gpu is not installed: pip install '.[gpu]'")
+def test_cudnns_attention_is_compiled_where_it_is_asked_for() -> None:
+    training = dataclasses.replace(EXPERIMENT.training, attention_kernel="cudnn", compute_dtype="bfloat16")
+    model = dataclasses.replace(EXPERIMENT.model, attention_dropout=0.0)
+    experiment = dataclasses.replace(EXPERIMENT, training=training, model=model)
+    plan = Planner(experiment, parse("h100:8"), WORKLOAD).step(config.Mesh(8, 1, 1), SHAPE)
+    attentions = 3 * model.num_layers
+    assert plan.attention == f"cuDNN fused attention ({2 * attentions} calls)", "forward and backward"
