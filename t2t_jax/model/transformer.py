@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
 from t2t_jax import config
@@ -39,6 +40,7 @@ class Unprojected(NamedTuple):
     """The decoder's output and what makes logits of it: x table^T + bias."""
 
     x: jax.Array  # [B, T, D]
+    gold: jax.Array  # [B, T, D] in float32, the table's rows of the targets
     table: jax.Array  # [Z, D] in float32, the embedding matrix
     bias: jax.Array | None  # [Z]
 
@@ -78,12 +80,13 @@ class Transformer(nn.Module):
 
     def unprojected(self, source: jax.Array, target: jax.Array, *, deterministic: bool) -> Unprojected:
         """The same up to the projection, for a loss that does the rest itself."""
-        real, length = source != PAD_ID, source.shape[1]
-        # Both sides are looked up at once, so that devices add up one gradient of the embedding instead of two.
-        rows = self.embedding[jnp.concatenate([source, shift_right(target)], axis=1)]
-        memory = self._encode(rows[:, :length], real, deterministic)
-        x = self._decode(memory, real, rows[:, length:], deterministic)
-        return Unprojected(x, self.embedding, self.logits_bias if self.config.biases == "all" else None)
+        real = source != PAD_ID
+        # What is looked up is looked up at once, so that devices add up one gradient of the embedding instead of three.
+        tokens = [source, shift_right(target), target]
+        ends = np.cumsum([side.shape[1] for side in tokens])[:-1]
+        sources, inputs, gold = jnp.split(self.embedding[jnp.concatenate(tokens, axis=1)], ends, axis=1)
+        x = self._decode(self._encode(sources, real, deterministic), real, inputs, deterministic)
+        return Unprojected(x, gold, self.embedding, self.logits_bias if self.config.biases == "all" else None)
 
     def encode(self, source: jax.Array, *, deterministic: bool) -> jax.Array:
         """Token ids [B, S] to the encoder's output [B, S, D]."""

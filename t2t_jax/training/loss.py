@@ -34,16 +34,16 @@ def cross_entropy(
     """Cross-entropy against (1 - eps) one-hot + eps * uniform. Only `smoothed` has a gradient.
 
     Args:
-      unprojected: the decoder's output [B, T, D], and what makes logits [B, T, Z] of it; columns from
-        `vocabulary_size` on are filling and have no probability.
+      unprojected: the decoder's output [B, T, D], the table's rows of the targets, and what makes logits [B, T, Z];
+        columns from `vocabulary_size` on are filling and have no probability.
       targets: [B, T]; padding does not count.
       smoothing: eps.
       mass: "vocabulary" spreads eps over all entries, the gold one included (the paper); "others" over all but it.
     """
     everywhere = smoothing / (vocabulary_size if mass == "vocabulary" else vocabulary_size - 1)
     gold = 1 - smoothing - (everywhere if mass == "others" else 0.0)
-    x, table, bias = unprojected
-    flat = Unprojected(x.reshape(-1, x.shape[-1]), table, bias)
+    x, rows, table, bias = unprojected
+    flat = Unprojected(x.reshape(-1, x.shape[-1]), rows.reshape(-1, x.shape[-1]), table, bias)
     return _cross_entropy(flat, targets.reshape(-1), _Shares(gold, everywhere), vocabulary_size)
 
 
@@ -55,7 +55,7 @@ def cross_entropy(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def _cross_entropy(unprojected: Unprojected, targets: jax.Array, shares: _Shares, size: int) -> TokenLoss:
-    """The sums for x [N, D], targets [N] and a vocabulary of `size`."""
+    """The sums for x and gold rows [N, D], targets [N] and a vocabulary of `size`."""
     return _softmax(unprojected, targets, shares, size)[0]
 
 
@@ -65,12 +65,11 @@ class _Softmax(NamedTuple):
     weights: jax.Array  # [N, Z] in float32: exp(logit - largest logit)
     scale: jax.Array  # [N, 1]: what makes probabilities of them; 0 for padding
     real: jax.Array  # [N, 1]: 1 for real tokens, 0 for padding
-    gold_rows: jax.Array  # [N, D]: the table's rows of the targets
 
 
 def _softmax(unprojected: Unprojected, targets: jax.Array, shares: _Shares, size: int) -> tuple[TokenLoss, _Softmax]:
-    x, table, bias = unprojected
-    table = table.astype(x.dtype)
+    x, gold_rows, table, bias = unprojected
+    table, gold_rows = table.astype(x.dtype), gold_rows.astype(x.dtype).astype(jnp.float32)
     filling = jnp.arange(table.shape[0]) >= size
     logits = jnp.matmul(x, table.T, preferred_element_type=jnp.float32)
     if bias is not None:
@@ -80,7 +79,6 @@ def _softmax(unprojected: Unprojected, targets: jax.Array, shares: _Shares, size
     largest = jnp.max(logits, axis=-1, keepdims=True)
     weights = jnp.exp(logits - largest)
     sums = jnp.sum(weights, axis=-1, keepdims=True)
-    gold_rows = table[targets].astype(jnp.float32)
     gold = jnp.sum(x * gold_rows, axis=-1, keepdims=True)
     everything = jnp.sum(x * jnp.sum(table, axis=0, dtype=jnp.float32), axis=-1, keepdims=True)
     if bias is not None:
@@ -93,13 +91,13 @@ def _softmax(unprojected: Unprojected, targets: jax.Array, shares: _Shares, size
     loss = TokenLoss(
         jnp.sum(jnp.where(real, smoothed, 0)), jnp.sum(jnp.where(real, plain, 0)), jnp.sum(real, dtype=jnp.int32)
     )
-    return loss, _Softmax(weights, real / sums, real.astype(jnp.float32), gold_rows)
+    return loss, _Softmax(weights, real / sums, real.astype(jnp.float32))
 
 
 def _forward(unprojected: Unprojected, targets: jax.Array, shares: _Shares, size: int) -> tuple[TokenLoss, Unprojected]:
     """The loss, and the gradient of `smoothed`, which for each logit is its probability less its target share."""
-    loss, (weights, scale, real, gold_rows) = _softmax(unprojected, targets, shares, size)
-    x, table, bias = unprojected
+    loss, (weights, scale, real) = _softmax(unprojected, targets, shares, size)
+    x, gold_rows, table, bias = unprojected
     weights, rows = weights.astype(x.dtype), x.astype(jnp.float32)
     in_vocabulary = jnp.arange(table.shape[0]) < size
 
@@ -110,13 +108,13 @@ def _forward(unprojected: Unprojected, targets: jax.Array, shares: _Shares, size
     scaled = (scale * rows).astype(x.dtype)
     to_table = jnp.matmul(weights.T, scaled, preferred_element_type=jnp.float32)
     to_table -= shares.everywhere * jnp.where(in_vocabulary[:, None], jnp.sum(real * rows, axis=0), 0)
-    to_table = to_table.at[targets].add(-shares.gold * real * rows)
+    to_gold = -shares.gold * real * rows
 
     to_bias = None
     if bias is not None:
         to_bias = jnp.sum(scale * weights, axis=0) - shares.everywhere * jnp.where(in_vocabulary, jnp.sum(real), 0)
         to_bias = to_bias.at[targets].add(-shares.gold * real[:, 0])
-    return loss, Unprojected(to_x, to_table, to_bias)
+    return loss, Unprojected(to_x, to_gold, to_table, to_bias)
 
 
 def _backward(size: int, gradient: Unprojected, above: TokenLoss) -> tuple[Unprojected, None, None]:

@@ -99,7 +99,7 @@ class Trainer:
             "parameters": parameters,
             "matrices": matrices,
             "activations": {(rows * source, MODEL.d_model), (rows * target, MODEL.d_model)},
-            "embedded": {(rows, source, MODEL.d_model), (rows, target, MODEL.d_model)},
+            "embedded": {(rows, source + 2 * target, MODEL.d_model)},  # inputs and targets, looked up at once
             "per target token": {(rows * target,), (rows * target, 1)},
             "sum of the table": {(MODEL.d_model,)},
         }

@@ -99,7 +99,7 @@ def test_the_compiled_products_are_the_models(name: str, plan_of) -> None:
 def test_what_does_not_fit_is_refused_with_what_does() -> None:
     topology = parse("v5e:2x2")
     enough = Planner(EXPERIMENT, topology, WORKLOAD).step(config.Mesh(4, 1, 1), SHAPE).memory
-    small = dataclasses.replace(topology, chip=dataclasses.replace(topology.chip, memory=0.9 * enough.peak))
+    small = dataclasses.replace(topology, chip=dataclasses.replace(topology.chip, memory=0.96 * enough.peak))
     with pytest.raises(UserError) as caught:
         Planner(EXPERIMENT, small, WORKLOAD).own_mesh()
     found = re.search(
