@@ -68,6 +68,8 @@ def test_leaving_gives_up_what_was_not_started() -> None:
 COMPILES = """
 import jax, jax.numpy as jnp
 from t2t_jax.parallel import precompile
+from t2t_jax.parallel.platform import choose_platform
+choose_platform()  # as every command does
 precompile.WORTH_KEEPING = 0.0
 precompile.keep_executables()
 seen = []
