@@ -4,7 +4,8 @@
 
 Trains a model so small that its step costs next to nothing, by the real loop with its logging, validations and
 checkpoints, for N and for 5 N steps. The difference, over 4 N steps, is what a step takes; the compiled step alone is
-what it would take if the host did nothing. Reading and preparing are the same for both and drop out; everything was compiled before.
+what it would take if the host did nothing. Reading and preparing are the same for both and drop out; everything was
+compiled before.
 """
 
 from __future__ import annotations
