@@ -16,6 +16,7 @@ import random
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -32,7 +33,7 @@ from t2t_jax.training.optimizer import make_optimizer
 
 
 def tiny(folder: Path, layers: int) -> config.Experiment:
-    """A model of width 8 on made-up words, checkpointed as often as the paper's base run a day would be."""
+    """A model of width 8 on made-up words, logged and checkpointed as often as runs are by default."""
     chance = random.Random(1)
     for stem, count in (("train", 20_000), ("valid", 20), ("test", 20)):
         rows = [" ".join(chance.choices("abcdefghijkl", k=chance.randint(2, 7))) + "\n" for _ in range(count)]
@@ -60,14 +61,14 @@ def tiny(folder: Path, layers: int) -> config.Experiment:
 def in_the_loop(experiment: config.Experiment, folder: Path, steps: int) -> float:
     """Seconds of training `steps` steps, everything included."""
     with tempfile.TemporaryDirectory(dir=folder) as run:
-        changed = config.from_json(config.to_json(experiment).replace('"num_steps": 100000', f'"num_steps": {steps}'))
+        changed = replace(experiment, training=replace(experiment.training, num_steps=steps))
         begun = time.perf_counter()
         loop.train(changed, Path(run) / "run")
         return time.perf_counter() - begun
 
 
 def alone(experiment: config.Experiment, folder: Path, steps: int) -> float:
-    """Seconds of the compiled step by itself, the commonest shape's."""
+    """Seconds of the compiled step by itself, on the first batch over and over."""
     with tempfile.TemporaryDirectory(dir=folder) as run:
         prepared = loop.prepare(experiment, Path(run) / "run", Channel.alone())
         corpus = prepared.corpus()

@@ -6,7 +6,6 @@ import argparse
 import datetime
 import os
 import platform
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import jax
 import jinja2
 from markupsafe import Markup
 
+from benchmarks.turns import machine
 from t2t_jax.evaluation import plots
 
 # Stand-in colours of the drawings, and the style sheet's classes for their legends.
@@ -77,14 +77,10 @@ def render(title: str, lead: str, facts: dict[str, str], warning: str | None, se
 def circumstances() -> dict[str, str]:
     """Where and when this is measured."""
     device = jax.devices()[0]
-    processor = platform.machine()
-    if Path("/proc/cpuinfo").is_file():
-        named = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        processor = named[1] if named else processor
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    machine = f"{os.cpu_count()} cores ({processor}), {memory:.0f} GiB"
+    here = f"{machine()}, {memory:.0f} GiB"
     return {
-        "Machine": machine if device.platform == "cpu" else f"{device.device_kind}; {machine}",
+        "Machine": here if device.platform == "cpu" else f"{device.device_kind}; {here}",
         "Versions": f"jax {jax.__version__}, Python {platform.python_version()}",
         "Date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
     }

@@ -9,13 +9,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import re
-import types
 import typing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from t2t_jax.checks import check_positive, check_probability, check_types, hints_of
 from t2t_jax.errors import ConfigError, suggestion
 from t2t_jax.symbols import SPECIAL_SYMBOLS
 
@@ -60,10 +59,10 @@ class Model:
     """The embedding gets zero rows up to a multiple of this, whatever the mesh; they are masked and never counted."""
 
     def __post_init__(self) -> None:
-        _check_types(self)
-        _positive(self, "num_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v")
-        _positive(self, "max_positions", "vocabulary_multiple", "norm_epsilon")
-        _probability(self, "dropout", "attention_dropout", "relu_dropout")
+        check_types(self)
+        check_positive(self, "num_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v")
+        check_positive(self, "max_positions", "vocabulary_multiple", "norm_epsilon")
+        check_probability(self, "dropout", "attention_dropout", "relu_dropout")
         if self.d_model % self.num_heads and (self.d_k is None or self.d_v is None):
             raise ConfigError(
                 f"model: d_model={self.d_model} is not divisible by num_heads={self.num_heads}; "
@@ -137,8 +136,8 @@ class Data:
     """Folder of the tokenised corpus; None means RUN/data. Runs on the same data may share one."""
 
     def __post_init__(self) -> None:
-        _check_types(self)
-        _positive(self, "source_tokens_per_batch", "target_tokens_per_batch", "max_shapes", "vocabulary_sample")
+        check_types(self)
+        check_positive(self, "source_tokens_per_batch", "target_tokens_per_batch", "max_shapes", "vocabulary_sample")
         if self.max_length_ratio is not None and self.max_length_ratio < 1:
             raise ConfigError(f"data: max_length_ratio={self.max_length_ratio} must be at least 1.")
         if self.vocabulary_size <= len(SPECIAL_SYMBOLS):
@@ -182,9 +181,9 @@ class Optimizer:
     """Scale gradients down to this global norm; None, the paper's, leaves them."""
 
     def __post_init__(self) -> None:
-        _check_types(self)
-        _positive(self, "learning_rate_factor", "peak_learning_rate", "warmup_steps", "epsilon", "gradient_clip")
-        _probability(self, "beta1", "beta2")
+        check_types(self)
+        check_positive(self, "learning_rate_factor", "peak_learning_rate", "warmup_steps", "epsilon", "gradient_clip")
+        check_probability(self, "beta1", "beta2")
         if self.learning_rate_factor is not None and self.peak_learning_rate is not None:
             raise ConfigError(
                 f"optimizer: learning_rate_factor={self.learning_rate_factor} and peak_learning_rate="
@@ -231,10 +230,10 @@ class Training:
     """A run whose averaged weights (and tokenizer) to start from."""
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        check_types(self)
         counts = ("num_steps", "accumulation", "log_every", "checkpoint_every", "keep_checkpoints", "average_last")
-        _positive(self, *counts, "patience")
-        _probability(self, "label_smoothing")
+        check_positive(self, *counts, "patience")
+        check_probability(self, "label_smoothing")
         if self.attention_kernel == "cudnn" and self.compute_dtype != "bfloat16":
             raise ConfigError("training: attention_kernel='cudnn' needs compute_dtype='bfloat16'.")
         if not 0 <= self.seed < 2**32:
@@ -258,7 +257,7 @@ class Mesh:
     """Heads, feed-forward units and vocabulary."""
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        check_types(self)
         sizes = dataclasses.asdict(self)
         for name, size in sizes.items():
             if size < 1 and size != -1:
@@ -287,8 +286,8 @@ class Decoding:
     """Cap on padded source positions times beam decoded at once."""
 
     def __post_init__(self) -> None:
-        _check_types(self)
-        _positive(self, "beam_size", "max_source_length", "tokens_per_batch")
+        check_types(self)
+        check_positive(self, "beam_size", "max_source_length", "tokens_per_batch")
         if self.alpha < 0:
             raise ConfigError(f"decoding: alpha={self.alpha} must not be negative.")
         if self.extra_length < 0:
@@ -305,7 +304,7 @@ class Evaluation:
     """BLEU that is headlined: sacreBLEU's 13a or intl, the paper's own, or none for text that is tokenised already."""
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        check_types(self)
         if not self.splits:
             raise ConfigError("evaluation: splits is empty; name at least one of validation and test.")
 
@@ -325,7 +324,7 @@ class Experiment:
     evaluation: Evaluation = field(default_factory=Evaluation)
 
     def __post_init__(self) -> None:
-        _check_types(self)
+        check_types(self)
         if not re.fullmatch(r"[\w.-]+", self.name) or self.name.startswith("."):
             raise ConfigError(f"name={self.name!r} must be letters, digits, '_', '-' and '.', since it names a folder.")
         if self.data.tokenizer_from is not None and self.training.initialise_from is not None:
@@ -421,7 +420,7 @@ def config_hash(config: Experiment) -> str:
 def _from_tree(cls: type, tree: Any, path: str) -> Any:
     if not isinstance(tree, dict):
         raise ConfigError(f"The config's {path or 'top level'} must be an object, not {tree!r:.80}.")
-    hints = _hints(cls)
+    hints = hints_of(cls)
     arguments = {}
     for name, value in tree.items():
         if name not in hints:
@@ -432,56 +431,3 @@ def _from_tree(cls: type, tree: Any, path: str) -> Any:
             value = tuple(value)
         arguments[name] = value
     return cls(**arguments)
-
-
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
-def _check_types(config: Any) -> None:
-    room = type(config).__name__.lower()
-    for name, hint in _hints(type(config)).items():
-        value = getattr(config, name)
-        if not _is_a(value, hint):
-            raise ConfigError(f"{room}: {name}={value!r} must be {_describe(hint)}.")
-
-
-def _is_a(value: Any, hint: Any) -> bool:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        return value in arguments and type(value) in {type(a) for a in arguments}
-    if origin in (types.UnionType, typing.Union):
-        return any(_is_a(value, a) for a in arguments)
-    if origin is tuple:
-        return isinstance(value, tuple) and all(_is_a(v, arguments[0]) for v in value)
-    if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)
-
-
-def _describe(hint: Any) -> str:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        return " or ".join(repr(a) for a in arguments)
-    if origin in (types.UnionType, typing.Union):
-        return " or ".join(_describe(a) for a in arguments)
-    if origin is tuple:
-        return f"a tuple of {_describe(arguments[0])}"
-    names = {int: "an integer", float: "a finite number", str: "a string", bool: "True or False", type(None): "None"}
-    return names.get(hint, getattr(hint, "__name__", str(hint)))
-
-
-def _positive(config: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and not value > 0:
-            raise ConfigError(f"{type(config).__name__.lower()}: {name}={value} must be greater than 0.")
-
-
-def _probability(config: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if not 0 <= value < 1:
-            raise ConfigError(f"{type(config).__name__.lower()}: {name}={value} must be at least 0 and below 1.")
