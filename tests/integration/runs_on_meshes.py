@@ -80,31 +80,36 @@ class Trainer:
             found.setdefault(kind, set()).update(re.findall(r"\w+\[[\d,]*\]", result))
         return {kind: sorted(arrays) for kind, arrays in found.items()}
 
-    def arrays(self) -> dict[str, list[str]]:
-        """The arrays that collectives may be about, as they lie on one device while they are in use."""
-        parameters, matrices = set(), set()
+    def arrays(self) -> dict[str, Any]:
+        """What collectives may be about, as it lies on one device; of each parameter every form that it may have."""
+        parameters, matrices = [], set()
         for leaf in jax.tree.leaves(self.abstract.params):
             axes = (*leaf.sharding.spec, *[None] * leaf.ndim)[: leaf.ndim]
+            forms = set()
             for divided in (("tensor",), ("tensor", "fsdp")):  # as it is used, and as it is kept
                 parts = [self.mesh.shape[axis] if axis in divided else 1 for axis in axes]
                 shape = tuple(n // part for n, part in zip(leaf.shape, parts, strict=True))
                 # A product sees a matrix of two dimensions, whichever of the three the input is summed over.
-                flat = {(math.prod(shape[:i]), math.prod(shape[i:])) for i in range(1, len(shape))}
-                parameters |= {shape, *flat}
+                forms |= {shape, *((math.prod(shape[:i]), math.prod(shape[i:])) for i in range(1, len(shape)))}
                 if leaf.ndim > 1 and divided == ("tensor",):
                     matrices.add(shape)
+            parameters.append(named(forms))
         rows = meshes.padded_rows(self.shape.rows, self.parts) // meshes.row_parts(self.mesh)
         source, target = self.shape.source, self.shape.target
         shapes = {
-            "parameters": parameters,
             "matrices": matrices,
             "activations": {(rows * source, MODEL.d_model), (rows * target, MODEL.d_model)},
             "embedded": {(rows, source + 2 * target, MODEL.d_model)},  # inputs and targets, looked up at once
             "per target token": {(rows * target,), (rows * target, 1)},
             "sum of the table": {(MODEL.d_model,)},
         }
-        named = {name: [f"f32[{','.join(map(str, s))}]" for s in sorted(group)] for name, group in shapes.items()}
-        return named | {"sums": ["f32[]", "s32[]"]}
+        arrays = {name: named(group) for name, group in shapes.items()}
+        return arrays | {"parameters": parameters, "sums": ["f32[]", "s32[]"]}
+
+
+def named(shapes: set[tuple[int, ...]]) -> list[str]:
+    """As HLO writes them."""
+    return [f"f32[{','.join(map(str, shape))}]" for shape in sorted(shapes)]
 
 
 def main(text: str, scratch: str) -> None:
