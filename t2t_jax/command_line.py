@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import io
 import itertools
 import os
@@ -201,27 +202,28 @@ class Compare:
 
 @dataclass(frozen=True)
 class Verb:
-    """A sub-command: what its target is, what it takes, what runs it (a function of `t2t_jax.commands`)."""
+    """A sub-command: what its target is, what it takes, where in `t2t_jax.commands` the function of its name is."""
 
     target: Literal["EXPERIMENT", "RUN", "RUN…", "DIR", "SYSTEM SYSTEM", ""]
     """One word for each target; `…` after the last allows more of them."""
     options: type
+    module: str
     function: str | None = None
-    """Where it differs from the verb."""
+    """Its name, where that is not the verb."""
 
 
 VERBS = {
-    "train": Verb("EXPERIMENT", Train),
-    "prepare": Verb("EXPERIMENT", Prepare),
-    "plan": Verb("EXPERIMENT", Plan),
-    "evaluate": Verb("RUN", Evaluate),
-    "translate": Verb("RUN…", Translate),
-    "score": Verb("RUN…", Score),
-    "export": Verb("RUN", Export),
-    "import": Verb("DIR", Import, "import_model"),
-    "report": Verb("RUN…", Report),
-    "bleu": Verb("", Bleu),
-    "compare": Verb("SYSTEM SYSTEM", Compare),
+    "train": Verb("EXPERIMENT", Train, "training"),
+    "prepare": Verb("EXPERIMENT", Prepare, "training"),
+    "plan": Verb("EXPERIMENT", Plan, "training"),
+    "evaluate": Verb("RUN", Evaluate, "scoring"),
+    "translate": Verb("RUN…", Translate, "translating"),
+    "score": Verb("RUN…", Score, "translating"),
+    "export": Verb("RUN", Export, "exchange"),
+    "import": Verb("DIR", Import, "exchange", "import_model"),
+    "report": Verb("RUN…", Report, "scoring"),
+    "bleu": Verb("", Bleu, "scoring"),
+    "compare": Verb("SYSTEM SYSTEM", Compare, "scoring"),
 }
 COUNTED = ("no target", "one target", "two targets")
 
@@ -269,12 +271,11 @@ def _dispatch(arguments: list[str]) -> int:
         return _submit(arguments, options)
 
     # These bring JAX in, which --help and mistakes need not wait for.
-    from t2t_jax import commands
     from t2t_jax.parallel.platform import choose_platform
 
     choose_platform()
-
-    run: Callable[..., int] = getattr(commands, verb.function or name)
+    module = importlib.import_module(f"t2t_jax.commands.{verb.module}")
+    run: Callable[..., int] = getattr(module, verb.function or name)
     return run([Path(target) for target in targets], options)
 
 

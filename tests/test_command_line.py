@@ -58,10 +58,10 @@ def test_help_teaches(capsys) -> None:
 
 
 def test_overrides_take_either_dash_and_short_names_win(monkeypatch) -> None:
-    from t2t_jax import commands
+    from t2t_jax.commands import training
 
     seen = []
-    monkeypatch.setattr(commands, "train", lambda targets, options: seen.append(options.settings) or 0)
+    monkeypatch.setattr(training, "train", lambda targets, options: seen.append(options.settings) or 0)
     arguments = ["train", QUICKSTART, "--model.num_layers", "2", "--model.d-ff", "64", "--beam", "7", "--alpha", "0.5"]
     assert command_line.main(arguments) == 0
     (settings,) = seen

@@ -1,0 +1,117 @@
+"""Verbs that put a number on translations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from t2t_jax import command_line, config, run_directory
+from t2t_jax.command_line import DONE
+from t2t_jax.commands import settle
+from t2t_jax.data.tokenizer import Tokenizer
+from t2t_jax.decoding.translator import Translator
+from t2t_jax.errors import UserError
+from t2t_jax.evaluation.bleu import PROTOCOLS, Protocol
+from t2t_jax.evaluation.bleu import bleu as score_bleu
+from t2t_jax.evaluation.comparison import compare as compare_systems
+from t2t_jax.evaluation.evaluate import SplitResult, evaluate_split, write_report
+from t2t_jax.evaluation.report_page import write_page
+from t2t_jax.evaluation.scored_text import read_contest, read_pair
+from t2t_jax.parallel.processes import connected
+from t2t_jax.progress import say
+from t2t_jax.run_lock import locked
+
+SAMPLES = 8
+
+
+def evaluate(targets: Sequence[Path], options: command_line.Evaluate) -> int:
+    """Score a run; the report is renewed when the run's own settings are used, so that it never shows others."""
+    (run,) = targets
+    experiment = run_directory.load_config(run)
+    splits = (options.split,) if options.split else experiment.evaluation.splits
+    own = options.decoding == experiment.decoding and splits == experiment.evaluation.splits
+    settle()
+    with connected(options.process) as channel:
+        translator = Translator.load(run, options.decoding, channel)
+        results = [evaluate_split(run, experiment, translator, split) for split in splits]
+        if not channel.first:
+            return DONE
+        if options.json:
+            print(json.dumps({result.split: result.as_json() for result in results}, indent=2))
+        else:
+            print_scores(results)
+        if own:
+            with locked(run):
+                keep(run, experiment, translator, results)
+        else:
+            say("These are not the run's own settings, so its report stays as it is.")
+    return DONE
+
+
+def report(targets: Sequence[Path], options: command_line.Report) -> int:
+    """Render the pages of runs again."""
+    for run in targets:
+        run_directory.load_config(run)  # before a lock is put into what is no run
+        with locked(run):
+            print(write_page(run))
+    return DONE
+
+
+def bleu(targets: Sequence[Path], options: command_line.Bleu) -> int:
+    """Score two files."""
+    texts = read_pair(options.hypothesis, options.reference, options.join_subwords)
+    scores = {
+        name: score_bleu(*texts, Protocol(name, options.target_language, options.straight_quotes))
+        for name in (PROTOCOLS if options.protocol == "all" else (options.protocol,))
+    }
+    if options.json:
+        found = {name: {"bleu": round(s.value, 2), "signature": s.signature} for name, s in scores.items()}
+        print(json.dumps({"lines": len(texts[0]), "scores": found}, indent=2))
+    else:
+        for name, score in scores.items():
+            print(f"BLEU {name:<5}  {score.value:6.2f}   {score.signature}")
+    return DONE
+
+
+def compare(targets: Sequence[Path], options: command_line.Compare) -> int:
+    """Test whether two systems differ."""
+    contest = read_contest(targets, options.split, options.reference)
+    experiment = contest.experiment or config.Experiment()
+    name = experiment.evaluation.protocol if options.protocol == "own" else options.protocol
+    protocol = Protocol(name, options.target_language or experiment.data.target_language)
+    first, second = map(str, targets)
+    result = compare_systems((first, second), contest.first, contest.second, contest.references, protocol)
+    print(json.dumps(result.as_json(), indent=2) if options.json else result.as_text())
+    return DONE
+
+
+def keep(run: Path, experiment: config.Experiment, translator: Translator, results: list[SplitResult]) -> None:
+    """Put the results into the run directory: report.json, the translations, the page."""
+    try:
+        write_report(run, experiment, translator, results)
+    except OSError as error:
+        raise UserError(f"The report in {str(run)!r} cannot be written: {error.strerror or error}.") from None
+    write_page(run)
+
+
+def print_samples(result: SplitResult, tokenizer: Tokenizer) -> None:
+    """Triples from all over the split."""
+    distance = max(1, len(result.sources) // SAMPLES)
+    for i in range(0, len(result.sources), distance)[:SAMPLES]:
+        print(f"source:      {tokenizer.plain(result.sources[i])}")
+        print(f"reference:   {result.references[i]}")
+        print(f"translation: {result.translations[i].text}\n")
+
+
+def print_scores(results: Sequence[SplitResult]) -> None:
+    """A line for each score of each split."""
+    for result in results:
+        for name, score in result.bleu.items():
+            print(f"{result.split}  BLEU ({name}) {score.value:.2f}   {score.signature}")
+        print(f"{result.split}  chrF {result.chrf.value:.2f}   {result.chrf.signature}")
+        scored = f"{result.loss.tokens:,} tokens of {result.loss.pairs:,} pairs"
+        print(f"{result.split}  perplexity {result.loss.perplexity:.2f} per target token, {scored}")
+        cut = sum(translation.cut for translation in result.translations)
+        if cut:
+            print(f"{result.split}  cut at the length limit: {cut:,} of {len(result.sources):,} translations")
