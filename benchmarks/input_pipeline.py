@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import resource
 import statistics
 import time
@@ -31,13 +32,19 @@ DEVICES, UTILISATION = 8, 0.5
 
 def measure(experiment: config.Experiment, directory: Path, batches: int, rounds: int) -> dict[str, Any]:
     """Seconds and memory up to the first batch, and the rates after it."""
-    idle, begun = _resident(), (time.perf_counter(), time.process_time())
+    begun = time.perf_counter(), time.process_time()
 
     def stage(name: str) -> None:
         since = time.perf_counter() - begun[0], time.process_time() - begun[1]
-        stages[name] = {"seconds": since[0], "cpu_seconds": since[1], "resident_gib": _resident()}
+        stages[name] = {
+            "seconds": since[0],
+            "cpu_seconds": since[1],
+            "resident_gib": _resident(),
+            "mapped_gib": _mapped(),
+        }
 
-    stages: dict[str, dict[str, float]] = {"start": {"seconds": 0.0, "cpu_seconds": 0.0, "resident_gib": idle}}
+    stages: dict[str, dict[str, float]] = {}
+    stage("start")
     opened = store.open_store(directory)
     corpus = opened.corpus()
     stage("store opened")
@@ -80,15 +87,22 @@ def _resident() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
+def _mapped() -> float:
+    """How much of that, now, is files in the page cache, which the kernel takes back when it needs the room, in GiB."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(re.search(r"RssFile:\s+(\d+) kB", status)[1]) / 2**20  # type: ignore[index]
+
+
 def table(found: dict[str, Any]) -> str:
     """The same for people."""
     lines = [
         f"{found['pairs']:,} pairs, {found['real_tokens_per_batch']:,.0f} real tokens a batch; {found['machine']}",
         "",
     ]
-    lines.append(f"{'since the start':32}{'s':>14}{'s of processor':>18}{'most GiB so far':>18}")
+    titles = ("s", "s of processor", "most GiB so far", "GiB of files now")
+    lines.append(f"{'since the start':32}{titles[0]:>14}{titles[1]:>18}{titles[2]:>18}{titles[3]:>18}")
     lines += [
-        f"{name:32}{at['seconds']:>14.2f}{at['cpu_seconds']:>18.2f}{at['resident_gib']:>18.2f}"
+        f"{name:32}{at['seconds']:>14.2f}{at['cpu_seconds']:>18.2f}{at['resident_gib']:>18.2f}{at['mapped_gib']:>18.2f}"
         for name, at in found["stages"].items()
     ]
     lines.append("")
