@@ -16,6 +16,7 @@ ORDER = [
     {"training"},
     {"decoding", "planning"},
     {"evaluation", "export"},
+    {"sweeps"},
     {"command_line"},
     {"commands"},
 ]
