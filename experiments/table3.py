@@ -3,10 +3,10 @@
     python launch.py sweep experiments/table3.py --dry-run
     python launch.py sweep experiments/table3.py --launcher slurm --slurm.gpus-per-node 8
 
-As in the paper the last checkpoint is scored, not an average, on the validation split: perplexity per word-piece, and BLEU
-by the paper's protocol. Rows are what they change in experiments/wmt14_ende_base.py; big is experiments/wmt14_ende_big.py.
-P_drop is the dropout on attention weights too. Row B leaves d_v at 64. Row E learns a table of 256 positions, as many as the
-longest training sentence has tokens; what lies beyond would never be trained.
+As in the paper the last checkpoint is scored, not an average, on the validation split: perplexity per word-piece, and
+BLEU by the paper's protocol. Rows are what they change in experiments/wmt14_ende_base.py; big is that of
+experiments/wmt14_ende_big.py. P_drop is the dropout on attention weights too. Row B leaves d_v at 64. Row E learns a
+table of 256 positions, as many as the longest training sentence has tokens; what lies beyond would never be trained.
 
 Hardware and time in the paper: eight P100 GPUs, about 12 hours a row of base's size, 3.5 days for big. Not run by us.
 Expected, base: perplexity 4.92, BLEU 25.8; big: 4.33 and 26.4.
@@ -22,7 +22,7 @@ SCORED = {"evaluation.splits": ("validation",), "evaluation.protocol": "paper", 
 def get_sweep() -> dict[str, Experiment]:
     base = variants.vary(wmt14_ende_base.get_config(), SCORED)
     big = variants.vary(wmt14_ende_big.get_config(), SCORED)
-    changes = {
+    changes: dict[str, dict[str, object]] = {
         "base": {},
         "A h=1": {"num_heads": 1, "d_k": 512, "d_v": 512},
         "A h=4": {"num_heads": 4, "d_k": 128, "d_v": 128},

@@ -1,4 +1,4 @@
-"""Experiment files: Python that defines `get_config()`, or for a sweep `get_sweep()`. Only the one named is ever run."""
+"""Experiment files: Python that defines `get_config()`, or `get_sweep()`. Only the one that was named is ever run."""
 
 from __future__ import annotations
 
