@@ -40,15 +40,16 @@ def sweep(targets: Sequence[Path], options: Sweep) -> int:
         ready = local.prepare_data(wanted)
         for row in ready:
             rows.forget_outcome(row)
+        undisturbed = True
         if options.launcher == "slurm":
             cluster.submit_rows(planned, ready, options.slurm)
         else:
             with LiveTable(planned, _states(planned)) as live:
-                local.train(ready, options.jobs, live.show)
+                undisturbed = local.train(ready, options.jobs, live.show)
     states = _states(planned)
     print(json.dumps(_as_json(planned, states), indent=2) if options.json else _as_text(planned, states))
     kinds = {state.kind for state in states.values()}
-    if "failed" in kinds:
+    if undisturbed and "failed" in kinds:
         return FAILED
     return DONE if kinds == {"done"} or options.launcher == "slurm" else STOPPED
 
