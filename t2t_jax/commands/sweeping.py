@@ -34,10 +34,10 @@ def sweep(targets: Sequence[Path], options: Sweep) -> int:
         return DONE
     _refuse_foreign(planned)
     with run_lock.locked(directory):
-        rows.save(planned)
         states = _states(planned)
         wanted = [row for row in planned.rows if _is_wanted(states[row], options.retry)]
-        ready = local.prepare_data(wanted)
+        ready = local.prepare_data(planned, wanted)
+        rows.save(planned)
         for row in ready:
             rows.forget_outcome(row)
         undisturbed = True

@@ -8,6 +8,7 @@ import pytest
 from t2t_jax import command_line
 from t2t_jax.experiment_file import load_sweep
 from t2t_jax.planning.shapes import assume
+from t2t_jax.sweeps import rows
 from t2t_jax.training.flops import step_flops
 
 # As the paper's rows have them with 37,000 entries, counted by hand.
@@ -124,3 +125,19 @@ def test_each_verb_says_whose_file_it_is(tmp_path: Path, capsys) -> None:
     assert command_line.main(["sweep", "experiments/ablations_small.py", "--workdir", str(tmp_path)]) == 2
     assert "holds something else than a sweep" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_only_a_run_of_the_sweep_is_trained_and_a_sweep_without_text_leaves_nothing(tmp_path: Path, capsys) -> None:
+    runs = tmp_path / "runs"
+    assert command_line.main(["train-row", str(tmp_path), "base-000000000000"]) == 2
+    assert "is not the directory of a sweep" in capsys.readouterr().err
+    words = ["sweep", "experiments/ablations_small.py", "--workdir", str(runs), "--data.directory", str(tmp_path)]
+    assert command_line.main(words) == 2
+    assert "train.en" in capsys.readouterr().err
+    assert not runs.exists()
+    rows.save(rows.plan_rows("table", runs, load_sweep("experiments/table2.py")))
+    for folder in ("base-000000000000", ".."):
+        assert command_line.main(["train-row", str(runs), folder]) == 2
+        assert "has no run" in capsys.readouterr().err
+    assert command_line.main(words) == 2
+    assert "holds the sweep 'table', not 'ablations_small'" in capsys.readouterr().err
