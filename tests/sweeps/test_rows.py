@@ -1,4 +1,6 @@
+import contextlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,17 +33,16 @@ def test_a_run_for_each_row_and_seed_is_read_back_as_it_was_planned(sweep: rows.
     assert rows.load(sweep.directory) == sweep
 
 
-@given(st.dictionaries(st.text(min_size=1), st.floats(0, 0.9), min_size=1, max_size=5))
-def test_folders_lie_inside_whatever_rows_are_called(table: dict[str, float]) -> None:
-    experiments = variants.rows(BASE, {name: {"dropout": value} for name, value in table.items()})
-    try:
-        planned = rows.plan_rows("any", Path("sweeps/any"), experiments)
-    except ConfigError as error:
-        assert "\n" not in str(error)  # names that make one folder, rows that are one
-        return
-    folders = [row.directory for row in planned.rows]
-    assert len(set(folders)) == len(table)
+@given(st.lists(st.text("aé_.-/ %", min_size=1), min_size=1, max_size=3, unique=True))
+def test_folders_lie_inside_whatever_rows_are_called(names: list[str]) -> None:
+    table = {name: {"dropout": place / 10} for place, name in enumerate(names)}
+    planned = None
+    with contextlib.suppress(ConfigError):  # names that would make one folder, or none
+        planned = rows.plan_rows("any", Path("sweeps/any"), variants.rows(BASE, table))
+    folders = [row.directory for row in planned.rows] if planned else []
+    assert len(set(folders)) == len(folders) == (len(names) if planned else 0)
     assert all(folder.parent == Path("sweeps/any") and not folder.name.startswith(".") for folder in folders)
+    assert planned or any(not re.search(r"\w", name) for name in names) or len(names) > 1
 
 
 @pytest.mark.parametrize(

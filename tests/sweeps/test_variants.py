@@ -11,7 +11,7 @@ def test_fields_are_changed_together_by_full_or_last_name() -> None:
     varied = variants.vary(BASE, {"model.num_heads": 7, "d_model": 14, "name": "seven", "label_smoothing": 0.0})
     assert varied.model == Model(num_heads=7, d_model=14), "neither value goes with the base's other one"
     assert (varied.name, varied.training.label_smoothing) == ("seven", 0.0)
-    assert BASE == Experiment()
+    assert Experiment() == BASE
 
 
 def test_products_and_zips_name_their_rows() -> None:
