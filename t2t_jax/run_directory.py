@@ -19,6 +19,7 @@ CONFIG, DATA, CHECKPOINTS, AVERAGED = "config.json", "data.json", "checkpoints",
 BATCHES = "batches.json"
 TEXTS = "translations"
 METRICS, REPORT, PAGE = "metrics.jsonl", "report.json", "report.html"
+LOG, FAILURE = "log.txt", "failure.json"  # of a run that a sweep has started
 
 
 def check(run: Path, experiment: config.Experiment, origin: dict[str, Any]) -> None:
@@ -33,7 +34,8 @@ def check(run: Path, experiment: config.Experiment, origin: dict[str, Any]) -> N
     if not run.is_dir():
         return
     if not (run / CONFIG).is_file():
-        foreign = sorted({path.name for path in run.iterdir() if not path.name.startswith(".")} - {"data", "lock"})
+        there = {path.name for path in run.iterdir() if not path.name.startswith(".")}
+        foreign = sorted(there - {"data", "lock", LOG, FAILURE})
         if foreign:
             raise RunError(f"{str(run)!r} holds something else than a run ({foreign[0]}, …); use another --workdir.")
         return

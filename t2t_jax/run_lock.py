@@ -50,3 +50,18 @@ def locked(run: Path) -> Iterator[None]:
                 with contextlib.suppress(OSError):  # something else has come into one of them
                     for folder in made:
                         folder.rmdir()
+
+
+def owner(run: Path) -> str | None:
+    """Who is writing in `run`, or None; what a killed process has left counts for nothing."""
+    try:
+        with (run / LOCK).open(encoding="utf-8") as file:
+            name = file.read().strip()
+            if not name:
+                return None
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return name
+    except OSError:
+        return None
+    return None

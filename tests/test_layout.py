@@ -16,8 +16,10 @@ ORDER = [
     {"training"},
     {"decoding", "planning"},
     {"evaluation", "export"},
+    {"sweeps"},
+    {"options"},
     {"command_line"},
-    {"commands"},
+    {"commands", "__main__"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 
