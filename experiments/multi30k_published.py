@@ -2,12 +2,13 @@
 
     python launch.py train experiments/multi30k_published.py --data.directory DIR
 
-DIR holds train.{en,de}, valid.{en,de} and test.2016.{en,de}, plain or gzipped: the 29,000 captions of the WMT16 multimodal
-task, lower-cased, tokenised and segmented by a joint BPE of 10,000 merges ('@@ '), as that paper's code prepares them.
+DIR holds train.{en,de}, valid.{en,de} and test.2016.{en,de}, plain or gzipped: the 29,000 captions of the WMT16
+multimodal task, lower-cased, tokenised and segmented by a joint BPE ('@@ '), as that paper's code prepares them.
 
-"Good for Misconceived Reasons: An Empirical Revisiting on the Need for Visual Context in Multimodal Machine Translation"
-trains fairseq's `transformer_tiny`: 4+4 layers, at most 8,000 updates of two times 4,096 tokens, stopped after 10 epochs
-without a better validation loss, the last 10 epochs averaged, beam 5. Published: BLEU 41.02 on test 2016, tokenised.
+"Good for Misconceived Reasons: An Empirical Revisiting on the Need for Visual Context in Multimodal Machine
+Translation" trains fairseq's `transformer_tiny`: 4+4 layers, at most 8,000 updates of two times 4,096 tokens, stopped
+after 10 epochs without a better validation loss, the last 10 epochs averaged, beam 5. Published: BLEU 41.02 on test
+2016, tokenised.
 
 Hardware: two CPU cores.
 """
