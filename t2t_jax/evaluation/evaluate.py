@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 import json
-import platform
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from t2t_jax import config, progress, run_directory
+from t2t_jax import config, machine, progress, run_directory
 from t2t_jax.data.sources import Split
 from t2t_jax.decoding.scorer import Scorer
 from t2t_jax.decoding.translator import Translation, Translator
@@ -19,7 +17,7 @@ from t2t_jax.evaluation.bleu import PROTOCOLS, Protocol, Score, bleu, chrf
 from t2t_jax.files import write_atomically
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.precompile import background_compiler
-from t2t_jax.training import metrics
+from t2t_jax.training import calls, metrics
 from t2t_jax.training.state import count_parameters
 from t2t_jax.training.validation import HeldOut, HeldOutLoss
 
@@ -105,7 +103,8 @@ def write_report(run: Path, experiment: config.Experiment, translator: Translato
     first = results[0]
     headline = first.bleu[experiment.evaluation.protocol]
     logged = metrics.read(run)
-    device = jax.devices()[0]
+    trained = calls.read(run)
+    last = trained[-1] if trained else {"command": None, **machine.circumstances()}
     report = {
         "name": experiment.name,
         "split": first.split,
@@ -120,9 +119,9 @@ def write_report(run: Path, experiment: config.Experiment, translator: Translato
         "epochs": next((entry["epoch"] for entry in reversed(logged) if entry["step"] <= translator.steps[-1]), None),
         "training_seconds": sum(entry.get("seconds", 0) for entry in logged),
         "splits": {result.split: result.as_json() for result in results},
-        "machine": f"{jax.device_count()} x {device.device_kind} ({device.platform}), {platform.machine()}",
-        "versions": {"jax": jax.__version__, "python": platform.python_version()},
-        "date": datetime.date.today().isoformat(),
+        # Of the training, of which all calls follow; of the scoring where it is not known.
+        **{key: last[key] for key in ("command", "machine", "devices", "versions", "date")},
+        "calls": trained,
     }
     write_atomically(run / run_directory.REPORT, json.dumps(report, indent=2) + "\n")
     write_atomically(run / ATTENTION, json.dumps(attention_samples(translator, first)) + "\n")

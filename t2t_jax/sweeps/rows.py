@@ -22,7 +22,7 @@ STORES = "data"
 # Data settings that say how prepared text becomes batches, and where it lies; all others decide what is prepared.
 BATCHING = {"source_tokens_per_batch", "target_tokens_per_batch", "max_shapes", "shapes", "store"}
 # What says nothing about the scores of a run: where and how it is run.
-INCIDENTAL = {"name", "data.directory", "data.store", "data.tokenizer_from", "training.log_every"}
+INCIDENTAL = {"name", "data.directory", "data.store", "data.tokenizer_from", "training.log_every", "training.trackers"}
 
 
 @dataclass(frozen=True)
