@@ -12,199 +12,42 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import tyro
 
-from t2t_jax import config
-from t2t_jax.errors import NonFiniteLoss, UserError, exit_status, suggestion
-from t2t_jax.experiment_file import load_experiment
-from t2t_jax.launcher import Slurm, job_folder, submit
+from t2t_jax import config, experiment_file
+from t2t_jax.errors import ConfigError, NonFiniteLoss, UserError, exit_status, suggestion
+from t2t_jax.launcher import job_folder, submit
+from t2t_jax.options import (
+    Bleu,
+    Compare,
+    Evaluate,
+    Export,
+    Import,
+    Plan,
+    Prepare,
+    Report,
+    Score,
+    Sweep,
+    Train,
+    TrainRow,
+    Translate,
+)
 from t2t_jax.parallel.processes import Processes
 
 DONE, FAILED, USER_ERROR, STOPPED = 0, 1, 2, 75
 
 Options = TypeVar("Options")
-# Settings appear under their own names (--model.d-ff), not below a name of the options that hold them.
-Settings = Annotated[config.Experiment, tyro.conf.arg(name="")]
-DecodingSettings = Annotated[config.Decoding, tyro.conf.arg(name="decoding")]
-# --coordinator, --num-processes, --process-id
-ThisProcess = Annotated[Processes, tyro.conf.arg(name="")]
-Beam = Annotated[int | None, tyro.conf.arg(help="Short for --decoding.beam-size.")]
-Alpha = Annotated[float | None, tyro.conf.arg(help="Short for --decoding.alpha.")]
-
-
-@dataclass(frozen=True)
-class Train:
-    """Prepare the data if needed, train or go on training, average, evaluate, write the report."""
-
-    settings: Settings
-    workdir: Path | None = None
-    """Run directory; runs/NAME by default. The same command again goes on where it stopped."""
-    process: ThisProcess = field(default_factory=Processes)
-    beam: Beam = None
-    alpha: Alpha = None
-    profile: bool = False
-    """Trace steps 11 to 15 of this call into RUN/profile, and print where their time went."""
-    launcher: Literal["local", "slurm"] = "local"
-    """Where to run: here, or as a Slurm job that this command submits."""
-    slurm: Slurm = field(default_factory=Slurm)
-
-
-@dataclass(frozen=True)
-class Prepare:
-    """Prepare the data only; says what was kept and dropped, and how full the batches are."""
-
-    settings: Settings
-    workdir: Path | None = None
-    """Run directory; runs/NAME by default."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Compile the training step for accelerators that need not be here: memory, collectives, time, cost."""
-
-    settings: Settings
-    topology: str | None = None
-    """Accelerators by name: v5e:2x4 (a grid of TPU chips), h100:8 (GPUs in a host), h100:16x8 (hosts x GPUs)."""
-    compare: bool = False
-    """Data-parallel, FSDP and tensor-parallel meshes in one table, instead of the experiment's mesh."""
-    workdir: Path | None = None
-    """Run directory whose prepared data gives the batch shapes; runs/NAME by default. Without one they are assumed."""
-    json: bool = False
-    """Print one JSON object instead of the table."""
-
-
-@dataclass(frozen=True)
-class Evaluate:
-    """Loss, perplexity, BLEU by all protocols and chrF of a run."""
-
-    decoding: DecodingSettings
-    split: Literal["validation", "test"] | None = None
-    """Split to score; the run's evaluation.splits by default."""
-    json: bool = False
-    """Print one JSON object instead of the table."""
-    process: ThisProcess = field(default_factory=Processes)
-    beam: Beam = None
-    alpha: Alpha = None
-
-
-@dataclass(frozen=True)
-class Translate:
-    """Translate lines: standard input to standard output, one line out for every line in. Several runs vote."""
-
-    decoding: DecodingSettings
-    input: Path | None = None
-    """File to read instead of standard input."""
-    output: Path | None = None
-    """File to write instead of standard output; appears when it is complete."""
-    n_best: int = 1
-    """Translations of each line, best first, as so many lines."""
-    scores: bool = False
-    """Put the score before each translation, and whether it came to its end or was cut: score, end|cut, text."""
-    alignments: bool = False
-    """Put behind each translation which source piece each of its pieces looked at most: 0-0 1-2 …, source first."""
-    prefix: Path | None = None
-    """File of as many lines as the input: what each translation must begin with."""
-    sample: bool = False
-    """Draw translations at random instead of searching for the best."""
-    temperature: float = 1.0
-    """With --sample: below 1 closer to the likeliest, above 1 wilder."""
-    top_k: int | None = None
-    """With --sample: draw each token among the likeliest so many."""
-    top_p: float | None = None
-    """With --sample: draw each token among the likeliest that together have this probability."""
-    seed: int = 0
-    """With --sample: decides the draws; a line's do not depend on its neighbours, and equal lines draw alike."""
-    process: ThisProcess = field(default_factory=Processes)
-    beam: Beam = None
-    alpha: Alpha = None
-
-
-@dataclass(frozen=True)
-class Score:
-    """Force a run to given translations: the log-probability of each target line, given its source line."""
-
-    source: Path = tyro.MISSING
-    """File of source lines."""
-    target: Path = tyro.MISSING
-    """File of as many target lines."""
-
-
-@dataclass(frozen=True)
-class Export:
-    """Write a run's averaged model as CTranslate2 or Hugging Face's transformers load it."""
-
-    format: Literal["ctranslate2", "marian"] = tyro.MISSING
-    """Tool it is for."""
-    output: Path = tyro.MISSING
-    """Directory to make; nothing that exists is overwritten."""
-    quantization: Literal["float32", "int8"] = "float32"
-    """ctranslate2: type of the weights on disk."""
-
-
-@dataclass(frozen=True)
-class Import:
-    """Make a run directory of a Marian model of Hugging Face's transformers, to translate with and to train on."""
-
-    format: Literal["marian"] = tyro.MISSING
-    """Tool it comes from."""
-    output: Path = tyro.MISSING
-    """Run directory to make; nothing that exists is overwritten."""
-    test_source: Path | None = None
-    """Text in the source language that `evaluate` is to translate, one sentence a line."""
-    test_target: Path | None = None
-    """Its reference translation."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """Write report.html of each run again from what its directory holds."""
-
-
-@dataclass(frozen=True)
-class Bleu:
-    """BLEU of a file of translations, by the protocols for plain text or by one."""
-
-    hypothesis: Path = tyro.MISSING
-    """Translations, one a line; plain or gzipped, as is the reference."""
-    reference: Path = tyro.MISSING
-    """References; line n is that of the translations' line n."""
-    protocol: Literal["all", "13a", "intl", "paper", "none"] = "all"
-    """sacreBLEU's 13a or intl, the paper's own, or none for tokenised text; all is the first three."""
-    join_subwords: bool = False
-    """Take subword-nmt's '@@ ' marks out of both first."""
-    target_language: str = "de"
-    """Code of the language of both, for the paper's protocol."""
-    straight_quotes: bool = True
-    """The paper's protocol: „ counts as an ordinary quote, as in the reference behind the paper's scores."""
-    json: bool = False
-    """Print one JSON object instead of the table."""
-
-
-@dataclass(frozen=True)
-class Compare:
-    """Which of two systems (runs or files of translations) has the higher BLEU, and whether by chance."""
-
-    reference: Path | None = None
-    """References; by default those of a run."""
-    split: Literal["validation", "test"] = "test"
-    """Split whose translations a run stands for."""
-    protocol: Literal["own", "13a", "intl", "paper", "none"] = "own"
-    """sacreBLEU's 13a or intl, the paper's, or none for tokenised text; own is what the run reports, 13a for files."""
-    target_language: str | None = None
-    """Code of the language translated to, for the paper's protocol; a run's own by default, de for files."""
-    json: bool = False
-    """Print one JSON object instead of the table."""
 
 
 @dataclass(frozen=True)
 class Verb:
     """A sub-command: what its target is, what it takes, where in `t2t_jax.commands` the function of its name is."""
 
-    target: Literal["EXPERIMENT", "RUN", "RUN…", "DIR", "SYSTEM SYSTEM", ""]
+    target: Literal["EXPERIMENT", "RUN", "RUN…", "DIR", "DIR RUN", "SYSTEM SYSTEM", ""]
     """One word for each target; `…` after the last allows more of them."""
     options: type
     module: str
@@ -216,6 +59,8 @@ VERBS = {
     "train": Verb("EXPERIMENT", Train, "training"),
     "prepare": Verb("EXPERIMENT", Prepare, "training"),
     "plan": Verb("EXPERIMENT", Plan, "training"),
+    "sweep": Verb("EXPERIMENT", Sweep, "sweeping"),
+    "train-row": Verb("DIR RUN", TrainRow, "sweeping", "train_row"),
     "evaluate": Verb("RUN", Evaluate, "scoring"),
     "translate": Verb("RUN…", Translate, "translating"),
     "score": Verb("RUN…", Score, "translating"),
@@ -267,7 +112,7 @@ def _dispatch(arguments: list[str]) -> int:
     if len(targets) > wanted and not verb.target.endswith("…"):
         raise UserError(f"`{name}` takes {COUNTED[wanted]}, not {', '.join(map(repr, targets))}.")
     options = _parse(name, verb, targets, rest)
-    if getattr(options, "launcher", "local") == "slurm":
+    if isinstance(options, Train) and options.launcher == "slurm":
         return _submit(arguments, options)
 
     # These bring JAX in, which --help and mistakes need not wait for.
@@ -315,8 +160,13 @@ def _parse(name: str, verb: Verb, targets: Sequence[str], arguments: list[str]) 
     options = verb.options
     fields = {option.name for option in dataclasses.fields(options)}
     defaults: dict[str, Any] = {}
+    rows = experiment_file.load_sweep(targets[0]) if targets and options is Sweep else {}
     if "settings" in fields:
-        defaults["settings"] = load_experiment(targets[0]) if targets else config.Experiment()
+        defaults["settings"] = config.Experiment()
+        if rows:
+            defaults["settings"] = next(iter(rows.values()))
+        elif targets:
+            defaults["settings"] = experiment_file.load_experiment(targets[0])
     if "decoding" in fields:
         defaults["decoding"] = _run_config(Path(targets[0])).decoding if targets else config.Decoding()
     default = options(**defaults)
@@ -341,7 +191,24 @@ def _parse(name: str, verb: Verb, targets: Sequence[str], arguments: list[str]) 
     if unknown:
         near = suggestion(unknown[0].split("=")[0].replace("_", "-"), _flags(default))
         raise UserError(f"`{name}` has no option {unknown[0]!r}.{near} `launch.py {name} --help` lists them.")
+    if rows:
+        return dataclasses.replace(parsed, rows=_overridden(rows, parsed.settings, arguments))
     return _apply_short_names(parsed)
+
+
+def _overridden(
+    rows: dict[str, config.Experiment], settings: config.Experiment, arguments: Sequence[str]
+) -> dict[str, config.Experiment]:
+    """The rows of a sweep with what `settings` has of the fields named in `arguments`, in every one."""
+    typed = {word.split("=")[0].lstrip("-").replace("-", "_").replace(".no_", ".") for word in arguments}
+    changes = {path: value for path, value in config.flatten(settings).items() if path in typed}
+    changed = {}
+    for name, experiment in rows.items():
+        try:
+            changed[name] = config.replace(experiment, changes)
+        except ConfigError as error:
+            raise ConfigError(f"The row {name!r}: {error}") from None
+    return changed
 
 
 def _sentence(box: str) -> str:
@@ -355,6 +222,8 @@ def _flags(default: Any) -> list[str]:
     names: list[str] = []
     for option in dataclasses.fields(default):
         value = getattr(default, option.name)
+        if isinstance(value, dict):  # the rows of a sweep, which are not typed
+            continue
         if isinstance(value, config.Experiment):
             names += config.flatten(value)
         elif dataclasses.is_dataclass(value):

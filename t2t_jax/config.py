@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -390,6 +391,25 @@ def flatten(config: Experiment) -> dict[str, Any]:
     for name, value in dataclasses.asdict(config).items():
         flat.update({f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value})
     return flat
+
+
+def replace(config: Experiment, changes: Mapping[str, Any]) -> Experiment:
+    """The config with fields changed, each by its dotted name ('model.num_layers'), all at once.
+
+    Raises:
+      ConfigError: no such field (the nearest one is named), or values that do not go together.
+    """
+    flat = flatten(config)
+    for path in changes:
+        if path not in flat:
+            raise ConfigError(f"There is no field {path!r}.{suggestion(path, flat)}")
+    sections: dict[str, dict[str, Any]] = {}
+    for path, value in changes.items():
+        section, _, name = path.rpartition(".")
+        sections.setdefault(section, {})[name] = value
+    new = sections.pop("", {})
+    new |= {section: dataclasses.replace(getattr(config, section), **fields) for section, fields in sections.items()}
+    return dataclasses.replace(config, **new)
 
 
 def trajectory(config: Experiment) -> dict[str, Any]:

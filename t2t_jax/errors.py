@@ -31,6 +31,12 @@ def exit_status(error: BaseException) -> int:
     return 2 if isinstance(error, UserError) else 1
 
 
+def in_one_line(error: BaseException) -> str:
+    """What an error says in its first line, after its type unless it speaks to the user."""
+    told = str(error).strip().split("\n")[0][:500]
+    return told if isinstance(error, (UserError, NonFiniteLoss)) and told else f"{type(error).__name__}: {told}"
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """' Did you mean X?' for the nearest of `known`, or an empty string when nothing is near."""
     near = difflib.get_close_matches(word, list(known), n=1)

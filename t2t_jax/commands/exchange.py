@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from t2t_jax import command_line
 from t2t_jax.command_line import DONE
 from t2t_jax.errors import ConfigError, UserError
 from t2t_jax.export import ctranslate2, marian, marian_import, trained
 from t2t_jax.export.target import new_directory
+from t2t_jax.options import Export, Import
 
 
-def export(targets: Sequence[Path], options: command_line.Export) -> int:
+def export(targets: Sequence[Path], options: Export) -> int:
     """Write a run for another tool and print where."""
     (run,) = targets
     if options.format == "marian" and options.quantization != "float32":
@@ -27,7 +27,7 @@ def export(targets: Sequence[Path], options: command_line.Export) -> int:
     return DONE
 
 
-def import_model(targets: Sequence[Path], options: command_line.Import) -> int:
+def import_model(targets: Sequence[Path], options: Import) -> int:
     """Make a run directory of another tool's model and print where."""
     (source,) = targets
     if (options.test_source is None) != (options.test_target is None):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from t2t_jax import command_line, config, run_directory
+from t2t_jax import config, run_directory
 from t2t_jax.command_line import DONE
 from t2t_jax.commands import settle
 from t2t_jax.data.tokenizer import Tokenizer
@@ -18,6 +18,7 @@ from t2t_jax.evaluation.comparison import compare as compare_systems
 from t2t_jax.evaluation.evaluate import SplitResult, evaluate_split, write_report
 from t2t_jax.evaluation.report_page import write_page
 from t2t_jax.evaluation.scored_text import read_contest, read_pair
+from t2t_jax.options import Bleu, Compare, Evaluate, Report
 from t2t_jax.parallel.processes import connected
 from t2t_jax.progress import say
 from t2t_jax.run_lock import locked
@@ -25,7 +26,7 @@ from t2t_jax.run_lock import locked
 SAMPLES = 8
 
 
-def evaluate(targets: Sequence[Path], options: command_line.Evaluate) -> int:
+def evaluate(targets: Sequence[Path], options: Evaluate) -> int:
     """Score a run; the report is renewed when the run's own settings are used, so that it never shows others."""
     (run,) = targets
     experiment = run_directory.load_config(run)
@@ -49,7 +50,7 @@ def evaluate(targets: Sequence[Path], options: command_line.Evaluate) -> int:
     return DONE
 
 
-def report(targets: Sequence[Path], options: command_line.Report) -> int:
+def report(targets: Sequence[Path], options: Report) -> int:
     """Render the pages of runs again."""
     for run in targets:
         run_directory.load_config(run)  # before a lock is put into what is no run
@@ -58,7 +59,7 @@ def report(targets: Sequence[Path], options: command_line.Report) -> int:
     return DONE
 
 
-def bleu(targets: Sequence[Path], options: command_line.Bleu) -> int:
+def bleu(targets: Sequence[Path], options: Bleu) -> int:
     """Score two files."""
     texts = read_pair(options.hypothesis, options.reference, options.join_subwords)
     scores = {
@@ -74,7 +75,7 @@ def bleu(targets: Sequence[Path], options: command_line.Bleu) -> int:
     return DONE
 
 
-def compare(targets: Sequence[Path], options: command_line.Compare) -> int:
+def compare(targets: Sequence[Path], options: Compare) -> int:
     """Test whether two systems differ."""
     contest = read_contest(targets, options.split, options.reference)
     experiment = contest.experiment or config.Experiment()

@@ -10,13 +10,14 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from t2t_jax import command_line, run_directory
+from t2t_jax import run_directory
 from t2t_jax.command_line import DONE, STOPPED
 from t2t_jax.commands import settle
 from t2t_jax.commands.scoring import keep, print_samples, print_scores
 from t2t_jax.data import pipeline, schemes, store
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.evaluation.evaluate import evaluate_split
+from t2t_jax.options import Plan, Prepare, Train
 from t2t_jax.parallel.channel import Channel
 from t2t_jax.parallel.processes import connected
 from t2t_jax.planning import plan as planning
@@ -25,7 +26,7 @@ from t2t_jax.run_lock import locked
 from t2t_jax.training import loop
 
 
-def train(targets: Sequence[Path], options: command_line.Train) -> int:
+def train(targets: Sequence[Path], options: Train) -> int:
     """Train, average, translate the evaluation splits, print BLEU with samples, write the report."""
     experiment = options.settings
     run = options.workdir or Path("runs") / experiment.name
@@ -44,7 +45,7 @@ def train(targets: Sequence[Path], options: command_line.Train) -> int:
     return DONE
 
 
-def prepare(targets: Sequence[Path], options: command_line.Prepare) -> int:
+def prepare(targets: Sequence[Path], options: Prepare) -> int:
     """Prepare the data and say what it is like."""
     experiment = options.settings
     run = options.workdir or Path("runs") / experiment.name
@@ -65,7 +66,7 @@ def prepare(targets: Sequence[Path], options: command_line.Prepare) -> int:
     return DONE
 
 
-def plan(targets: Sequence[Path], options: command_line.Plan) -> int:
+def plan(targets: Sequence[Path], options: Plan) -> int:
     """Compile the step for accelerators and print what it costs there; the experiment's own mesh has to fit."""
     experiment = options.settings
     topology = topologies.parse(options.topology)

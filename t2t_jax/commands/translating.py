@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from t2t_jax import command_line
 from t2t_jax.command_line import DONE
 from t2t_jax.commands import settle
 from t2t_jax.data.sources import lines_of, read_lines
@@ -20,12 +19,13 @@ from t2t_jax.decoding.scorer import Scorer
 from t2t_jax.decoding.stream import in_chunks
 from t2t_jax.decoding.translator import Translation, Translator
 from t2t_jax.errors import UserError
+from t2t_jax.options import Score, Translate
 from t2t_jax.parallel.channel import Channel
 from t2t_jax.parallel.processes import connected
 from t2t_jax.progress import say
 
 
-def translate(targets: Sequence[Path], options: command_line.Translate) -> int:
+def translate(targets: Sequence[Path], options: Translate) -> int:
     """Translate a stream of lines, by one run or by an ensemble."""
     sampling = Sampling(options.temperature, options.top_k, options.top_p, options.seed) if options.sample else None
     if options.n_best < 1:
@@ -51,7 +51,7 @@ def translate(targets: Sequence[Path], options: command_line.Translate) -> int:
     return DONE
 
 
-def score(targets: Sequence[Path], options: command_line.Score) -> int:
+def score(targets: Sequence[Path], options: Score) -> int:
     """Print the log-probability of each target line."""
     files = options.source, options.target
     counts = [sum(1 for _ in read_lines(file)) for file in files]

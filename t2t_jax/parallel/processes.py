@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from t2t_jax.errors import ConfigError, exit_status
+from t2t_jax.errors import ConfigError, exit_status, in_one_line
 from t2t_jax.parallel.channel import Channel, Loss, gather_at
 from t2t_jax.progress import console
 
@@ -122,7 +122,7 @@ def connected(given: Processes) -> Iterator[Channel]:
     except BaseException as error:
         time.sleep(GRACE)  # it may only follow from another process's end, of which the channel is about to tell
         status = exit_status(error)
-        channel.fail(_reason(error), status)
+        channel.fail(in_one_line(error), status)
         atexit.register(_leave, status)  # JAX would wait at its exit for processes that are not going to come
         raise
     import jax
@@ -156,11 +156,6 @@ def _keep_output_for_results() -> None:
     results = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.stdout = os.fdopen(results, "w", encoding="utf-8", errors="replace")
-
-
-def _reason(error: BaseException) -> str:
-    told = str(error).strip().split("\n")[0][:500]
-    return told if exit_status(error) == 2 or not told else f"{type(error).__name__}: {told}"
 
 
 def _end_with(loss: Loss) -> None:

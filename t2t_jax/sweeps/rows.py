@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from t2t_jax import config, run_directory, run_lock
 from t2t_jax.config import Experiment
@@ -51,7 +51,8 @@ class Sweep:
     rows: tuple[Row, ...]
 
 
-Kind = Literal["done", "failed", "stopped", "running", "not begun"]
+Kind = Literal["done", "failed", "stopped", "running", "queued", "not begun"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)

@@ -57,18 +57,23 @@ def prepare(experiment: config.Experiment, run: Path, channel: Channel) -> store
     """
     if not channel.first:
         return store.attach(experiment.data, run, channel.exchange()[0])
-    data = experiment.data
-    borrowed = data.tokenizer_from or experiment.training.initialise_from
-    if borrowed is not None:
-        # Once it has begun, a run needs nothing but its own directory.
-        own = not Path(borrowed).exists() and run_directory.finished_steps(run)
-        data = dataclasses.replace(data, tokenizer_from=str(run) if own else borrowed)
+    data = data_settings(experiment, run)
     made_from = store.origin(data)
     run_directory.check(run, experiment, made_from)
     prepared = store.prepare(data, run, made_from)
     run_directory.adopt(run, experiment, prepared)
     channel.exchange(prepared.manifest["sha256"])
     return prepared
+
+
+def data_settings(experiment: config.Experiment, run: Path) -> config.Data:
+    """What the data of `experiment` are prepared with: its own settings, and the tokenizer that it borrows."""
+    borrowed = experiment.data.tokenizer_from or experiment.training.initialise_from
+    if borrowed is None:
+        return experiment.data
+    # Once it has begun, a run needs nothing but its own directory.
+    own = not Path(borrowed).exists() and run_directory.finished_steps(run)
+    return dataclasses.replace(experiment.data, tokenizer_from=str(run) if own else borrowed)
 
 
 def train(experiment: config.Experiment, run: Path, channel: Channel | None = None, profile: bool = False) -> Outcome:
