@@ -39,7 +39,8 @@ class TensorBoard:
     def __init__(self, experiment: config.Experiment, run: Path, resumed_at: int):
         from tensorboardX import SummaryWriter  # takes a second to import, which `--help` should not
 
-        self._events = SummaryWriter(str(run), purge_step=resumed_at + 1, write_to_disk=True)
+        # Names end in the second they were made in, which two short calls may share.
+        self._events = SummaryWriter(str(run), purge_step=resumed_at + 1, filename_suffix=f".{resumed_at}")
 
     def write(self, entry: Entry) -> None:
         for name, value in _numbers(entry):
