@@ -19,6 +19,7 @@ from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.precompile import background_compiler
 from t2t_jax.training import calls, metrics
 from t2t_jax.training.state import count_parameters
+from t2t_jax.training.throughput import totals
 from t2t_jax.training.validation import HeldOut, HeldOutLoss
 
 ATTENTION = "attention.json"
@@ -103,6 +104,7 @@ def write_report(run: Path, experiment: config.Experiment, translator: Translato
     first = results[0]
     headline = first.bleu[experiment.evaluation.protocol]
     logged = metrics.read(run)
+    cost = totals(logged)
     trained = calls.read(run)
     last = trained[-1] if trained else {"command": None, **machine.circumstances()}
     report = {
@@ -117,7 +119,8 @@ def write_report(run: Path, experiment: config.Experiment, translator: Translato
         "steps": translator.steps[-1],
         "averaged_steps": translator.steps,
         "epochs": next((entry["epoch"] for entry in reversed(logged) if entry["step"] <= translator.steps[-1]), None),
-        "training_seconds": sum(entry.get("seconds", 0) for entry in logged),
+        "training_seconds": cost.pop("seconds") or 0.0,
+        **{f"training_{name}": value for name, value in cost.items()},
         "splits": {result.split: result.as_json() for result in results},
         # Of the training, of which all calls follow; of the scoring where it is not known.
         **{key: last[key] for key in ("command", "machine", "devices", "versions", "date")},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from jax.sharding import Mesh
@@ -41,6 +41,28 @@ class Interval(NamedTuple):
         if self.compiled_flops is not None:
             rates["compiled_flops_per_second"] = self.compiled_flops / self.seconds
         return rates | ({"utilisation": self.flops / self.seconds / peak} if peak is not None else {})
+
+
+def totals(entries: Sequence[Entry]) -> dict[str, float | None]:
+    """What a whole training took, from the entries of its log; None for what not all of them know.
+
+    `seconds` of training steps; `flops` of the model's products, `compiled_flops` by the compiler's count, and
+    `peak_flops`, what the devices could have computed in that time on paper: as the paper estimates training costs in
+    its Table 2, time x devices x the rate of one.
+    """
+
+    def total(of: Callable[[Entry], float]) -> float | None:
+        try:
+            return sum(of(entry) for entry in entries) if entries else None
+        except KeyError:
+            return None
+
+    return {
+        "seconds": total(lambda e: e["seconds"]),
+        "flops": total(lambda e: e["seconds"] * e["flops_per_second"]),
+        "compiled_flops": total(lambda e: e["seconds"] * e["compiled_flops_per_second"]),
+        "peak_flops": total(lambda e: e["seconds"] * e["flops_per_second"] / e["utilisation"]),
+    }
 
 
 class Throughput:
