@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import json
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,9 +107,12 @@ def test_wandb_goes_on_in_the_same_run_offline(run: Path, tmp_path: Path) -> Non
     assert name == f"run-{(run / 'wandb' / 'id').read_text()}.wandb"
     logged = []
     for path in sorted((run / "wandb").rglob(name)):
-        for data in log_records(path.read_bytes()):
-            record = Record.FromString(data)
-            if record.WhichOneof("record_type") == "history":
+        records: list[Any] = []
+        while not any(record.HasField("exit") for record in records):  # wandb's own process writes it, in its own time
+            time.sleep(0.1)
+            records = [Record.FromString(data) for data in log_records(path.read_bytes())]
+        for record in records:
+            if record.HasField("history"):
                 items = {(item.key or item.nested_key[0]): json.loads(item.value_json) for item in record.history.item}
                 logged.append((items["_step"], items["loss"]))
     assert logged == [(10, 10.0), (20, 5.0), (30, 100 / 30), (30, 100 / 30), (40, 2.5)]
