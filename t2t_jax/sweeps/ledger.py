@@ -56,7 +56,7 @@ def keep(run: Path, folder: Path, command: str | None = None) -> None:
     if report.get("command") is None:
         raise RunError(f"{str(run)!r} has no {run_directory.CALLS}, so nobody knows what trained it, where and when.")
     for call in (report, *report["calls"]):
-        call["command"] = _without_places(command or call["command"])
+        call["command"] = without_places(command or call["command"])
     data = dataclasses.replace(experiment.data, directory=None, store=None, tokenizer_from=None)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / run_directory.CONFIG, config.to_json(dataclasses.replace(experiment, data=data)))
@@ -324,6 +324,6 @@ def _read(path: Path) -> dict[str, Any]:
         raise RunError(f"{str(path)!r} cannot be used: {error}.") from None
 
 
-def _without_places(command: str) -> str:
+def without_places(command: str) -> str:
     """A command line with DIR for the folders of one machine."""
     return shlex.join(re.sub(r"^(--[^=]*=)?[/~].*", r"\1DIR", word) for word in shlex.split(command))

@@ -13,11 +13,16 @@ from t2t_jax.files import read_json_lines
 from t2t_jax.run_directory import CALLS
 
 
+def command() -> str:
+    """The command line that this process is, as a person would type it."""
+    program, *words = sys.argv
+    ours = Path(program).name in ("launch.py", "__main__.py")
+    return shlex.join([*(["python", "launch.py"] if ours else [program]), *words])
+
+
 def record(run: Path, from_step: int) -> None:
     """Note that this process goes on training `run` after so many steps."""
-    program, *words = sys.argv
-    named = ["python", "launch.py"] if Path(program).name == "launch.py" else [program]
-    call = {"command": shlex.join([*named, *words]), "from_step": from_step, **machine.circumstances()}
+    call = {"command": command(), "from_step": from_step, **machine.circumstances()}
     with (run / CALLS).open("a", encoding="utf-8") as file:
         file.write(json.dumps(call, ensure_ascii=False) + "\n")
 
