@@ -112,4 +112,4 @@ def _verdict(here: int, there: set[int]) -> str:
         return "agrees"
     if here == -theirs:
         return "contrary"
-    return "no difference here" if here == 0 else "none in the paper"
+    return "no difference here" if here == 0 else "no difference in the paper"

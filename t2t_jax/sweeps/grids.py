@@ -34,14 +34,15 @@ def grids(found: Table) -> list[Grid]:
 def _scores(found: Table) -> Grid:
     split, protocol = found.headline
     lines = []
+    seeds = max(len(result.runs) for result in found.results)
     papers = any(result.paper for result in found.results)
     for result in found.results:
         ppl, score = result.spread(perplexity(split)), result.spread(bleu(split, protocol))
         line = [
             result.name,
             result.status,
-            _spread(ppl) if result.comparable or ppl is None else f"{_spread(ppl)} ({NOT_COMPARABLE})",
-            _spread(score),
+            _spread(ppl, seeds) + ("" if result.comparable or ppl is None else f" ({NOT_COMPARABLE})"),
+            _spread(score, seeds),
             _number(result.spread(millions), ".1f"),
         ]
         if papers:
@@ -53,7 +54,6 @@ def _scores(found: Table) -> Grid:
                 f"{in_paper.mean - row.bleu:+.2f}" if row and in_paper else "",
             ]
         lines.append(line)
-    seeds = max(len(result.runs) for result in found.results)
     columns = ["row", "state", "perplexity", f"BLEU ({protocol})", "parameters (M)"]
     if papers:
         columns += ["perplexity, paper", "difference", "BLEU, paper", "difference (paper's protocol)"]
@@ -154,10 +154,12 @@ def _splits(found: Table) -> Grid:
     return Grid("Every split and protocol", says, columns, lines, words=2)
 
 
-def _spread(spread: Spread | None) -> str:
+def _spread(spread: Spread | None, seeds: int = 1) -> str:
     if spread is None:
         return DASH
-    return f"{spread.mean:.2f}" + ("" if spread.deviation is None else f" ± {spread.deviation:.2f}")
+    deviation = "" if spread.deviation is None else f" ± {spread.deviation:.2f}"
+    fewer = f" ({spread.count} seed{'s' * (spread.count > 1)})" if spread.count < seeds else ""
+    return f"{spread.mean:.2f}{deviation}{fewer}"
 
 
 def _number(spread: Spread | None, shown: str) -> str:

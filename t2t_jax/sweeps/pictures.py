@@ -136,7 +136,7 @@ def _curves(table: Table) -> list[Picture]:
         values = [y for _, lines in curves for line in lines for _, y in line]
         # What happens at the end is what differs; the way down from the beginning is the same for all.
         low = min(values)
-        top = min(max(values), high + max(1.5 * (high - low), 0.1 * abs(high)))
+        top = min(max(values), high + max(2.5 * (high - low), 0.1 * abs(high)))
         margin = 0.04 * (top - low) or 0.1
         axes.set_ylim(low - margin, top + margin)
         axes.set_xlim(0, max(x for _, lines in curves for line in lines for x, _ in line))
@@ -162,12 +162,8 @@ def _curves(table: Table) -> list[Picture]:
                 va="center",
                 fontweight="bold" if base else "normal",
                 arrowprops={
-                    "arrowstyle": "-",
-                    "color": colour,
-                    "linewidth": 0.7,
-                    "alpha": 0.6,
-                    "shrinkA": 2,
-                    "shrinkB": 3,
+                    **{"arrowstyle": "-", "color": colour, "linewidth": 0.7, "alpha": 0.6},
+                    **{"relpos": (0, 0.5), "shrinkA": 2, "shrinkB": 3},
                 },
                 **look,
             )
@@ -211,8 +207,9 @@ def _forest(table: Table) -> list[Picture]:
                 [versus.difference], [place], "o", markersize=7.5, color=colour, markeredgewidth=1.8,
                 markerfacecolor=colour if filled else palette[plots.RULE],
             )  # fmt: skip
+            said = f"{versus.difference:+.2f}  [{low:+.2f}, {high:+.2f}]".replace("-", "−")
             axes.annotate(
-                f"{versus.difference:+.2f}  [{low:+.2f}, {high:+.2f}]", (1, place), (12, 0), color=ink, va="center",
+                said, (1, place), (12, 0), color=ink, va="center",
                 xycoords=("axes fraction", "data"), textcoords="offset points", annotation_clip=False,
             )  # fmt: skip
         axes.set_yticks(range(len(names)), names, parse_math=False)
@@ -261,16 +258,21 @@ def _quality(table: Table, name: str) -> list[Picture]:
                 axes.errorbar([place], [spread.mean], [spread.deviation], color=colour, capsize=4, linewidth=1.4)
             fill = palette[plots.INK] if result is table.base else colour
             axes.plot([place], [spread.mean], "o", color=fill, markersize=8, zorder=3)
+            # Beside the line, not on it.
+            beside = [means[other] - spread.mean for other in (place - 1, place + 1) if 0 <= other < len(means)]
+            before, after = beside[0] if place else -beside[0], beside[-1] if place + 1 < len(means) else -beside[-1]
+            x, ha = (0, "center") if (before > 0) == (after > 0) else ((6, "left") if before > 0 else (-6, "right"))
+            y, va = (-9, "top") if before > 0 and after > 0 else (7, "bottom")
             axes.annotate(
-                f"{spread.mean:.2f}", (place, spread.mean), (0, 10), textcoords="offset points", ha="center",
+                f"{spread.mean:.2f}", (place, spread.mean), (x, y), textcoords="offset points", ha=ha, va=va,
                 color=ink, fontweight="bold" if result is table.base else "normal",
             )  # fmt: skip
         _frame(axes, palette)
         axes.set_xticks(list(places), [plots.tick(v) if not isinstance(v, str) else v for _, v, _ in found])
-        axes.set_xlim(-0.5, len(found) - 0.5)
+        axes.set_xlim(-0.6, len(found) - 0.4)
         low, high = min(means), max(means)
         reach = max(high - low, 0.02 * abs(high), 0.1)
-        axes.set_ylim(low - 0.35 * reach, high + 0.45 * reach)
+        axes.set_ylim(low - 0.45 * reach, high + 0.45 * reach)
         axes.set_title(title, loc="left", color=ink, fontsize=plots.FONT_SIZE)
 
     def draw(figure: Figure, palette: Palette) -> None:
@@ -288,7 +290,7 @@ def _quality(table: Table, name: str) -> list[Picture]:
     return [
         Picture(
             name.replace(" ", "-"),
-            name[0].upper() + name[1:] if len(name) > 3 else name,
+            name if "_" in name else name.capitalize(),
             f"{table.base.name} in black" + ("; bars: standard deviation over seeds" if _seeds(table) > 1 else ""),
             f"BLEU and perplexity on the {split} split by {name}. BLEU at {said}.",
             560,

@@ -125,7 +125,7 @@ def _no_formula(text: str) -> str:
 
 
 def _markdown(found: Table, tables: Sequence[Grid], drawn: Sequence[pictures.Picture]) -> str:
-    parts = [f"# {_cell(found.sweep.name)}", _cell(found.progress)]
+    parts = [f"# {_cell(found.sweep.name)}", "", _cell(found.progress), ""]
     parts += [f"- {label}: {value if label == 'Command' else _cell(value)}" for label, value in _facts(found, "`{}`")]
     for grid in tables:
         parts += ["", f"## {_cell(grid.title)}", "", _cell(grid.says), ""]

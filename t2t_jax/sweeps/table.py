@@ -57,7 +57,7 @@ class Result:
     name: str
     runs: Sequence[Run]
     versus: Comparison | str | None
-    """Base against this row on the headlined split; why there is none; None for base itself."""
+    """Base against this row on the headlined split; why there can be none; None for base and for what is not done."""
     compared_seed: int | None
     comparable: bool
     """Whether perplexities are of the same tokens as those of base."""
@@ -86,8 +86,12 @@ class Result:
             return "done"
         if len(self.runs) == 1:
             return _in_words(self.runs[0].state)
-        others = [f"seed {run.row.seed} {_in_words(run.state)}" for run in self.runs if run.state.kind != "done"]
-        return f"{done} of {len(self.runs)} seeds done; {', '.join(others)}"
+        others: dict[str, list[str]] = {}
+        for run in self.runs:
+            if run.state.kind != "done":
+                others.setdefault(_in_words(run.state), []).append(str(run.row.seed))
+        told = [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)} {words}" for words, seeds in others.items()]
+        return f"{done} of {len(self.runs)} seeds done; {'; '.join(told)}"
 
     def spread(self, figure: Figure) -> Spread | None:
         """A figure of the reports over the seeds; None if no seed has it."""
@@ -127,7 +131,11 @@ class Table:
         whole = [result for result in self.results if result.status == "done"]
         if len(whole) == len(self.results):
             return f"All {len(whole)} rows are done."
-        missing = ", ".join(f"{r.name} ({r.status})" for r in self.results if r.status != "done")
+        missing = ", ".join(
+            f"{result.name} ({' and '.join(dict.fromkeys(r.state.kind for r in result.runs if r.state.kind != 'done'))})"
+            for result in self.results
+            if result not in whole
+        )
         return f"Half-finished: {len(whole)} of {len(self.results)} rows are done; missing: {missing}."
 
 
@@ -190,7 +198,7 @@ def _in_words(state: State) -> str:
     return state.kind + (f" at step {state.step:,}" if state.step and state.kind != "done" else "")
 
 
-def _versus(base: Sequence[Run], runs: Sequence[Run]) -> tuple[Comparison | str, int | None]:
+def _versus(base: Sequence[Run], runs: Sequence[Run]) -> tuple[Comparison | str | None, int | None]:
     """Base against a row by the translations of the first seed that both have; seeds are matched by their order."""
     for one, other in zip(base, runs, strict=False):
         if one.report is None or other.report is None:
@@ -203,7 +211,7 @@ def _versus(base: Sequence[Run], runs: Sequence[Run]) -> tuple[Comparison | str,
             return compare(names, contest.first, contest.second, contest.references, protocol), other.row.seed
         except UserError as error:
             return str(error), None
-    return "not both done", None
+    return None, None
 
 
 def _tokenizer(row: Row) -> str | None:
