@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from t2t_jax import config
 from t2t_jax.config import Data, Evaluation, Experiment, Mesh, Model, Optimizer, Training
 from t2t_jax.errors import ConfigError
-from t2t_jax.experiment_file import load_experiment
+from t2t_jax.experiment_file import load_experiment, load_sweep
 
-EXPERIMENTS = sorted(p for p in (Path(__file__).parents[1] / "experiments").glob("*.py") if p.stem != "__init__")
+FILES = sorted(p for p in (Path(__file__).parents[1] / "experiments").glob("*.py") if p.stem != "__init__")
+EXPERIMENTS = [path for path in FILES if "def get_config(" in path.read_text()]
+SWEEPS = [path for path in FILES if path not in EXPERIMENTS]
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
@@ -26,6 +28,14 @@ def test_shipped_experiment_opens_with_its_command_and_hardware(path: Path) -> N
     assert f"python launch.py train experiments/{path.name}" in text
     assert "Hardware" in text
     assert "BLEU" in text
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda p: p.stem)
+def test_shipped_sweep_loads_and_opens_with_its_command_and_hardware(path: Path) -> None:
+    assert load_sweep(path)
+    text = path.read_text()
+    assert f"python launch.py sweep experiments/{path.name}" in text
+    assert "Hardware" in text
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ ORDER = [
     {"decoding", "planning"},
     {"evaluation", "export"},
     {"sweeps"},
+    {"options"},
     {"command_line"},
-    {"commands"},
+    {"commands", "__main__"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 

@@ -38,22 +38,23 @@ def sweep(targets: Sequence[Path], options: Sweep) -> int:
         return DONE
     _refuse_foreign(planned)
     with run_lock.locked(directory):
-        rows.save(planned)
         states = _states(planned)
         wanted = [row for row in planned.rows if _is_wanted(states[row], options.retry)]
-        ready = local.prepare_data(wanted)
+        ready = local.prepare_data(planned, wanted)
+        rows.save(planned)
         for row in ready:
             rows.forget_outcome(row)
+        undisturbed = True
         if options.launcher == "slurm":
             cluster.submit_rows(planned, ready, options.slurm)
         else:
             with LiveTable(planned, _states(planned)) as live:
-                local.train(ready, options.jobs, live.show)
+                undisturbed = local.train(ready, options.jobs, live.show)
             say(f"Report: {report.write(directory)}")
     states = _states(planned)
     print(json.dumps(_as_json(planned, states), indent=2) if options.json else _as_text(planned, states))
     kinds = {state.kind for state in states.values()}
-    if "failed" in kinds:
+    if undisturbed and "failed" in kinds:
         return FAILED
     return DONE if kinds == {"done"} or options.launcher == "slurm" else STOPPED
 

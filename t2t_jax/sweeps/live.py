@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from t2t_jax import run_directory
 from t2t_jax.progress import console, say
 from t2t_jax.sweeps import rows
 from t2t_jax.sweeps.rows import Row, State, Sweep
 
+WIDEST = 40  # characters of a state and its reason, which the table at the end has in full
 TAIL = 8192  # bytes, in which the last two lines of metrics.jsonl are
 
 
@@ -72,28 +74,23 @@ class LiveTable:
     def _table(self, running: Sequence[Row]) -> Table:
         counts = {kind: sum(state.kind == kind for state in self._states.values()) for kind in rows.KINDS}
         table = Table(title=f"{self._sweep.name}: {', '.join(f'{n} {kind}' for kind, n in counts.items() if n)}")
-        for name in ("row", "state", "step", "loss", "tokens/s", "left"):
-            table.add_column(name, justify="left" if name in ("row", "state") else "right")
+        table.add_column("row", no_wrap=True)
+        table.add_column("state", no_wrap=True, max_width=WIDEST)
+        for name in ("step", "loss", "tokens/s", "left"):
+            table.add_column(name, no_wrap=True, justify="right")
         fits = len(self._sweep.rows) + 6 < console.height
         for row in self._sweep.rows:
-            state = self._states[row]
+            state, steps = self._states[row], row.experiment.training.num_steps
             if not (fits or row in running or state.kind == "failed"):
                 continue
-            steps = row.experiment.training.num_steps
-            speed = latest(row) if row in running else None
-            if speed is None:
-                step = f"{state.step:,}/{steps:,}" if state.step else ""
-                table.add_row(title(row, self._sweep), f"{state.kind} {state.reason or ''}".strip(), step, "", "", "")
-                continue
-            left = (steps - speed.step) * speed.seconds_per_step
-            table.add_row(
-                title(row, self._sweep),
-                "running",
-                f"{speed.step:,}/{steps:,}",
-                f"{speed.loss:.3f}",
-                f"{speed.tokens_per_second:,.0f}",
-                duration(left) if left > 0 else "scoring",
-            )
+            cells = [title(row, self._sweep), f"{state.kind}: {state.reason}" if state.reason else state.kind]
+            if row in running and (speed := latest(row)) is not None:
+                left = (steps - speed.step) * speed.seconds_per_step
+                cells += [f"{speed.step:,}/{steps:,}", f"{speed.loss:.3f}", f"{speed.tokens_per_second:,.0f}"]
+                cells.append(duration(left) if left > 0 else "scoring")
+            elif state.step:
+                cells.append(f"{state.step:,}/{steps:,}")
+            table.add_row(*map(Text, cells))  # as it is: brackets in a reason are no markup
         return table
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from t2t_jax import run_directory
 from t2t_jax.data import store
@@ -20,7 +21,7 @@ from t2t_jax.errors import UserError, exit_status
 from t2t_jax.launcher import SOURCE
 from t2t_jax.progress import say
 from t2t_jax.sweeps import rows
-from t2t_jax.sweeps.rows import Row
+from t2t_jax.sweeps.rows import Row, Sweep
 from t2t_jax.training import loop
 from t2t_jax.training.interruption import SIGNALS
 
@@ -28,22 +29,32 @@ INTERVAL = 0.3  # seconds between two looks at the processes
 DONE, STOPPED = 0, 75  # exit statuses of a row's process
 
 
-def prepare_data(wanted: Sequence[Row]) -> list[Row]:
+def prepare_data(sweep: Sweep, wanted: Sequence[Row]) -> list[Row]:
     """Prepare the data of rows, once for all that share it; those whose data cannot be had fail, the others return.
 
     Raises:
-      UserError: there is data for none of them.
+      UserError: no row of the sweep has begun, and there is data for none.
     """
     sharing: dict[str, list[Row]] = {}
     for row in wanted:
         sharing.setdefault(str(rows.experiment_to_run(row).data.store), []).append(row)
+    settings = {
+        place: loop.data_settings(rows.experiment_to_run(first), first.directory)
+        for place, (first, *_) in sharing.items()
+    }
     mistakes: dict[str, UserError] = {}
-    for place, (first, *_) in sharing.items():
+    origins: dict[str, dict[str, Any]] = {}
+    for place, data in settings.items():
         try:
-            store.prepare(loop.data_settings(rows.experiment_to_run(first), first.directory), first.directory)
+            origins[place] = store.origin(data)
         except UserError as error:
             mistakes[place] = error
-    if mistakes and len(mistakes) == len(sharing):
+    for place, made_from in origins.items():
+        try:
+            store.prepare(settings[place], sharing[place][0].directory, made_from)
+        except UserError as error:
+            mistakes[place] = error
+    if mistakes and len(mistakes) == len(sharing) and len(wanted) == len(sweep.rows):
         raise next(iter(mistakes.values()))
     for place, mistake in mistakes.items():
         for row in sharing[place]:

@@ -270,7 +270,8 @@ def _quality(table: Table, name: str) -> list[Picture]:
         _frame(axes, palette)
         axes.set_xticks(list(places), [plots.tick(v) if not isinstance(v, str) else v for _, v, _ in found])
         axes.set_xlim(-0.6, len(found) - 0.4)
-        low, high = min(means), max(means)
+        ends = [spread.mean + sign * (spread.deviation or 0) for *_, spread in found for sign in (-1, 1)]
+        low, high = min(ends), max(ends)
         reach = max(high - low, 0.02 * abs(high), 0.1)
         axes.set_ylim(low - 0.45 * reach, high + 0.45 * reach)
         axes.set_title(title, loc="left", color=ink, fontsize=plots.FONT_SIZE)

@@ -167,11 +167,10 @@ def state(row: Row) -> State:
     run = row.directory
     if (who := run_lock.owner(run)) is not None:
         return State("running", _newest(run), who)
-    failure, report = read_failure(row), read_report(row)
-    if failure is not None:
-        return State("failed", _newest(run), failure["reason"], failure["status"])
-    if report is not None:
+    if (report := read_report(row)) is not None:  # then what failed before has been made good
         return State("done", report["steps"])
+    if (failure := read_failure(row)) is not None:
+        return State("failed", _newest(run), failure["reason"], failure["status"])
     return State("stopped", step) if (step := _newest(run)) else State("not begun")
 
 

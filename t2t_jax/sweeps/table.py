@@ -93,6 +93,11 @@ class Result:
         told = [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)} {words}" for words, seeds in others.items()]
         return f"{done} of {len(self.runs)} seeds done; {'; '.join(told)}"
 
+    @property
+    def kinds(self) -> str:
+        """How far the seeds are that are not done, in a word or two."""
+        return " and ".join(dict.fromkeys(run.state.kind for run in self.runs if run.state.kind != "done"))
+
     def spread(self, figure: Figure) -> Spread | None:
         """A figure of the reports over the seeds; None if no seed has it."""
         return spread(figure(report) for report in self.reports)
@@ -131,11 +136,7 @@ class Table:
         whole = [result for result in self.results if result.status == "done"]
         if len(whole) == len(self.results):
             return f"All {len(whole)} rows are done."
-        missing = ", ".join(
-            f"{result.name} ({' and '.join(dict.fromkeys(r.state.kind for r in result.runs if r.state.kind != 'done'))})"
-            for result in self.results
-            if result not in whole
-        )
+        missing = ", ".join(f"{result.name} ({result.kinds})" for result in self.results if result not in whole)
         return f"Half-finished: {len(whole)} of {len(self.results)} rows are done; missing: {missing}."
 
 

@@ -1,5 +1,6 @@
 """Training as a job of a real Slurm: pushed out and queued again, cancelled, failed."""
 
+import json
 import re
 import subprocess
 import time
@@ -13,6 +14,7 @@ import pytest
 from t2t_jax.run_directory import finished_steps
 from t2t_jax.training.checkpoints import Checkpoints
 from tests.integration.slurm_cluster import Unavailable, cluster
+from tests.integration.test_sweep import write_sweep
 
 PATIENCE = 250
 """Seconds in which a job must get anywhere; there to end a test that would hang."""
@@ -101,6 +103,38 @@ def test_a_cancelled_job_of_two_processes_saves_and_does_not_come_back(queue: Qu
     assert "on 2 cpu devices" in log.read_text()
     (step,) = map(int, re.findall(r"Stopped by SIGTERM at step (\d+) with a checkpoint", log.read_text()))
     assert finished_steps(run)[-1] == step
+
+
+def test_rows_of_a_sweep_are_jobs_one_of_which_is_stopped_and_comes_back(
+    queue: Queue, small_corpus: Path, tmp_path: Path
+) -> None:
+    file = write_sweep(tmp_path / "s.py", small_corpus, {"base": {}, "no dropout": {"dropout": 0.0}}, steps=300)
+    words, runs = ["sweep", file, "--workdir", tmp_path / "runs", "--launcher", "slurm", "--json"], tmp_path / "runs"
+    first = queue.launch(*words, env=queue.environment)
+    assert first.returncode == 0, first.stderr
+    folders = [row["run"] for row in json.loads(first.stdout)["rows"]]
+    assert all(row["state"] in ("queued", "running") for row in json.loads(first.stdout)["rows"])
+    jobs = json.loads((runs / "jobs.json").read_text())
+    logs = {folder: runs / ".slurm" / folder / f"{jobs[folder]}_0_log.err" for folder in folders}
+
+    stopped = folders[1]
+    queue.wait_for_line(logs[stopped], "step 12/300")
+    again = queue.launch(*words, env=queue.environment)
+    assert json.loads((runs / "jobs.json").read_text()) == jobs, "what is queued is not queued twice"
+    assert {row["state"] for row in json.loads(again.stdout)["rows"]} <= {"queued", "running", "done"}
+    queue.ask("scancel", "--signal=USR2", jobs[stopped])
+    for folder in folders:
+        facts = queue.wait_for_state(jobs[folder], logs[folder], "COMPLETED", "FAILED", "CANCELLED")
+        restarts = "1" if folder == stopped else "0"
+        assert (facts["JobState"], facts["Restarts"]) == ("COMPLETED", restarts), logs[folder].read_text()
+    (step,) = re.findall(r"Stopped by SIGUSR2 at step (\d+) with a checkpoint", logs[stopped].read_text())
+    assert f"Going on from the checkpoint of step {step}." in logs[stopped].read_text()
+
+    last = queue.launch(*words, env=queue.environment)
+    assert last.returncode == 0
+    assert [row["state"] for row in json.loads(last.stdout)["rows"]] == ["done", "done"]
+    assert all(row["bleu"] is not None for row in json.loads(last.stdout)["rows"])
+    assert not list(runs.glob("*/*.pkl")), "a run directory holds no pickle"
 
 
 def test_a_command_that_fails_is_a_failed_job_with_its_status(queue: Queue, tiny, tmp_path: Path) -> None:
