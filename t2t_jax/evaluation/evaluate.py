@@ -101,24 +101,34 @@ def write_report(run: Path, experiment: config.Experiment, translator: Translato
     for result in results:
         lines = "".join(f"{translation.text}\n" for translation in result.translations)
         write_atomically(run / "translations" / f"{result.split}.hypothesis", lines)
+    count = count_parameters(translator.params, translator.transformer)
+    report = report_of(run, experiment, results, count, translator.steps)
+    write_atomically(run / run_directory.REPORT, json.dumps(report, indent=2) + "\n")
+    write_atomically(run / ATTENTION, json.dumps(attention_samples(translator, results[0])) + "\n")
+
+
+def report_of(
+    run: Path, experiment: config.Experiment, results: list[SplitResult], parameters: int, steps: list[int]
+) -> dict[str, Any]:
+    """What report.json says: the scores, what they are of, and what training took, where and when."""
     first = results[0]
     headline = first.bleu[experiment.evaluation.protocol]
     logged = metrics.read(run)
     cost = totals(logged)
     trained = calls.read(run)
     last = trained[-1] if trained else {"command": None, **machine.circumstances()}
-    report = {
+    return {
         "name": experiment.name,
         "split": first.split,
         "bleu": round(headline.value, 2),
         "bleu_signature": headline.signature,
         "perplexity": round(first.loss.perplexity, 2),
         "chrf": round(first.chrf.value, 2),
-        "parameters": count_parameters(translator.params, translator.transformer),
+        "parameters": parameters,
         "config_hash": config.config_hash(experiment),
-        "steps": translator.steps[-1],
-        "averaged_steps": translator.steps,
-        "epochs": next((entry["epoch"] for entry in reversed(logged) if entry["step"] <= translator.steps[-1]), None),
+        "steps": steps[-1],
+        "averaged_steps": steps,
+        "epochs": next((entry["epoch"] for entry in reversed(logged) if entry["step"] <= steps[-1]), None),
         "training_seconds": cost.pop("seconds") or 0.0,
         **{f"training_{name}": value for name, value in cost.items()},
         "splits": {result.split: result.as_json() for result in results},
@@ -126,8 +136,6 @@ def write_report(run: Path, experiment: config.Experiment, translator: Translato
         **{key: last[key] for key in ("command", "machine", "devices", "versions", "date")},
         "calls": trained,
     }
-    write_atomically(run / run_directory.REPORT, json.dumps(report, indent=2) + "\n")
-    write_atomically(run / ATTENTION, json.dumps(attention_samples(translator, first)) + "\n")
 
 
 def attention_samples(translator: Translator, result: SplitResult) -> list[dict[str, Any]]:

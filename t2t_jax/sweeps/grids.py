@@ -163,4 +163,4 @@ def _spread(spread: Spread | None, seeds: int = 1) -> str:
 
 
 def _number(spread: Spread | None, shown: str) -> str:
-    return DASH if spread is None else re.sub(r"e\+?(-?)0*", r"e\1", format(spread.mean, shown))
+    return DASH if spread is None else re.sub(r"e\+?(-?)0*(\d)", r"e\1\2", format(spread.mean, shown))

@@ -134,7 +134,7 @@ class _Book:
     def experiment(self, file: str) -> Experiment | None:
         return load_experiment(self.root / file) if self.has(file) else None
 
-    def ours(self, wanted: Experiment | None, number: Callable[[Mapping[str, Any]], float | None], shown: str) -> str:
+    def ours(self, wanted: Experiment | None, number: Number, shown: str) -> str:
         """A cell: `number` of the reports of `wanted`'s runs, each in the format `shown`."""
         found = [
             (record, value)
@@ -145,9 +145,9 @@ class _Book:
             return NOT_RUN
         self.used |= {record.folder for record, _ in found}
         values = [value for _, value in found]
-        text = format(statistics.mean(values), shown)
+        text = _plain(format(statistics.mean(values), shown))
         if len(values) > 1:
-            text += f" ± {statistics.stdev(values):{shown}} ({len(values)} seeds)"
+            text += f" ± {_plain(format(statistics.stdev(values), shown))} ({len(values)} seeds)"
         return f"{text} {', '.join(_link(record) for record, _ in found)}"
 
 
@@ -168,15 +168,23 @@ def _replace_seed(experiment: Experiment, seed: int) -> Experiment:
     return dataclasses.replace(experiment, training=dataclasses.replace(experiment.training, seed=seed))
 
 
-def _score(split: str, protocol: str | None = None) -> Callable[[Mapping[str, Any]], float | None]:
+Number = Callable[[Mapping[str, Any]], float | None]
+
+
+def _told(split: str, number: Number) -> Number:
+    """The number of a report that has the scores of `split`, which the table is about."""
+    return lambda report: number(report) if split in report["splits"] else None
+
+
+def _score(split: str, protocol: str | None = None) -> Number:
     """Picks a split's BLEU by a protocol, or its perplexity, out of a report."""
 
     def pick(report: Mapping[str, Any]) -> float | None:
-        scores = report["splits"].get(split, {})
-        found: float | None = scores.get("bleu", {}).get(protocol) if protocol else scores.get("perplexity")
+        scores = report["splits"][split]
+        found: float | None = scores["bleu"].get(protocol) if protocol else scores["perplexity"]
         return found
 
-    return pick
+    return _told(split, pick)
 
 
 def _table_2(book: _Book) -> Iterator[str]:
@@ -195,7 +203,7 @@ def _table_2(book: _Book) -> Iterator[str]:
                 if (file := row.experiment(pair)) is not None:
                     wanted = book.experiment(file)
                     scored = book.ours(wanted, _score("test", PAPER), ".2f")
-                    spent = book.ours(wanted, lambda report: report.get("training_peak_flops"), ".1e")
+                    spent = book.ours(wanted, _told("test", lambda report: report.get("training_peak_flops")), ".1e")
                     command, hardware = _command("train", file), f"{HARDWARE}, {row.time}"
                 lines.append((name, pair, row.bleu[place], scored, row.flops[place], spent, command, hardware))
     yield _table(
@@ -222,7 +230,7 @@ def _table_3(book: _Book) -> Iterator[str]:
                 f"{row.bleu:.1f}",
                 book.ours(wanted, _score("validation", PAPER), ".2f"),
                 f"{row.millions or ''}",
-                book.ours(wanted, lambda report: report["parameters"] / 1e6, ".1f"),
+                book.ours(wanted, _told("validation", lambda report: report["parameters"] / 1e6), ".1f"),
             )
         )
     yield _table(("row", "perplexity, paper", "ours", "BLEU, paper", "ours", "parameters (M), paper", "ours"), lines)
@@ -237,7 +245,7 @@ def _table_4(book: _Book) -> Iterator[str]:
             ours, command = CITED, ""
         else:
             wanted = book.experiment(row.experiment)
-            ours = book.ours(wanted, lambda report: report["splits"].get("test", {}).get("f1"), ".2f")
+            ours = book.ours(wanted, _told("test", lambda report: report["splits"]["test"].get("f1")), ".2f")
             command = _command("train", row.experiment) if wanted is not None else "none yet"
         lines.append((name, row.training, f"{row.f1:.1f}", ours, command))
     yield _table(("parser", "training", "F1, paper", "F1, ours", "command"), lines)
@@ -297,6 +305,11 @@ def _other_cells(record: Record) -> tuple[str, ...]:
         report["date"],
         _link(record),
     )
+
+
+def _plain(number: str) -> str:
+    """1.0e+07 as the paper's table has it here: 1.0e7."""
+    return re.sub(r"e\+?(-?)0*(\d)", r"e\1\2", number)
 
 
 def _link(record: Record) -> str:
