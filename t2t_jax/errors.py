@@ -34,7 +34,11 @@ def exit_status(error: BaseException) -> int:
 def in_one_line(error: BaseException) -> str:
     """What an error says in its first line, after its type unless it speaks to the user."""
     told = str(error).strip().split("\n")[0][:500]
-    return told if isinstance(error, (UserError, NonFiniteLoss)) and told else f"{type(error).__name__}: {told}"
+    return (
+        told
+        if isinstance(error, (UserError, NonFiniteLoss)) and told
+        else f"{type(error).__name__}: {told}".rstrip(": ")
+    )
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

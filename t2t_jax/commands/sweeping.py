@@ -95,8 +95,11 @@ def _refuse_foreign(planned: rows.Sweep) -> None:
             raise RunError(
                 f"{str(directory)!r} holds the sweep {there!r}, not {planned.name!r}; use another --workdir."
             )
-    elif directory.exists() and (not directory.is_dir() or any(p.name != run_lock.LOCK for p in directory.iterdir())):
-        raise RunError(f"{str(directory)!r} holds something else than a sweep; use another --workdir.")
+    elif directory.exists():
+        # Prepared data alone are left by a sweep that got no further.
+        ours = {run_lock.LOCK, rows.STORES}
+        if not directory.is_dir() or {path.name for path in directory.iterdir()} - ours:
+            raise RunError(f"{str(directory)!r} holds something else than a sweep; use another --workdir.")
 
 
 def _as_json(planned: rows.Sweep, states: dict[Row, State]) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def test_a_cancelled_job_of_two_processes_saves_and_does_not_come_back(queue: Qu
 def test_rows_of_a_sweep_are_jobs_one_of_which_is_stopped_and_comes_back(
     queue: Queue, small_corpus: Path, tmp_path: Path
 ) -> None:
-    file = write_sweep(tmp_path / "s.py", small_corpus, {"base": {}, "no dropout": {"dropout": 0.0}}, steps=300)
+    file = write_sweep(tmp_path / "s.py", small_corpus, {"base": {}, "no dropout": {"dropout": 0.0}}, steps=200)
     words, runs = ["sweep", file, "--workdir", tmp_path / "runs", "--launcher", "slurm", "--json"], tmp_path / "runs"
     first = queue.launch(*words, env=queue.environment)
     assert first.returncode == 0, first.stderr
@@ -118,11 +118,11 @@ def test_rows_of_a_sweep_are_jobs_one_of_which_is_stopped_and_comes_back(
     logs = {folder: runs / ".slurm" / folder / f"{jobs[folder]}_0_log.err" for folder in folders}
 
     stopped = folders[1]
-    queue.wait_for_line(logs[stopped], "step 12/300")
+    queue.wait_for_line(logs[stopped], "step 12/200")
+    queue.ask("scancel", "--signal=USR2", jobs[stopped])
     again = queue.launch(*words, env=queue.environment)
     assert json.loads((runs / "jobs.json").read_text()) == jobs, "what is queued is not queued twice"
     assert {row["state"] for row in json.loads(again.stdout)["rows"]} <= {"queued", "running", "done"}
-    queue.ask("scancel", "--signal=USR2", jobs[stopped])
     for folder in folders:
         facts = queue.wait_for_state(jobs[folder], logs[folder], "COMPLETED", "FAILED", "CANCELLED")
         restarts = "1" if folder == stopped else "0"

@@ -135,6 +135,14 @@ def test_only_a_run_of_the_sweep_is_trained_and_a_sweep_without_text_leaves_noth
     assert command_line.main(words) == 2
     assert "train.en" in capsys.readouterr().err
     assert not runs.exists()
+    for name in ("train", "val", "test_2016_flickr"):
+        (tmp_path / f"{name}.en").write_text("One.\nTwo.\n")
+        (tmp_path / f"{name}.de").write_text("Eins.\n")
+    for _ in range(2):  # what is left of the first attempt does not stop the second
+        assert command_line.main(words) == 2
+        told = capsys.readouterr().err
+        assert "validation text: val.en has 2 lines but val.de has 1" in told
+    assert not (runs / rows.SWEEP).exists()
     rows.save(rows.plan_rows("table", runs, load_sweep("experiments/table2.py")))
     for folder in ("base-000000000000", ".."):
         assert command_line.main(["train-row", str(runs), folder]) == 2
