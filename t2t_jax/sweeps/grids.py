@@ -22,8 +22,8 @@ class Grid:
     says: str
     columns: Sequence[str]
     lines: Sequence[Sequence[str]]
-    words: int = 1
-    """Columns at the left that are text; the others hold numbers."""
+    words: Sequence[int] = (0,)
+    """Places of columns that are text; the others hold numbers."""
 
 
 def grids(found: Table) -> list[Grid]:
@@ -40,7 +40,6 @@ def _scores(found: Table) -> Grid:
         ppl, score = result.spread(perplexity(split)), result.spread(bleu(split, protocol))
         line = [
             result.name,
-            result.status,
             _spread(ppl, seeds) + ("" if result.comparable or ppl is None else f" ({NOT_COMPARABLE})"),
             _spread(score, seeds),
             _number(result.spread(millions), ".1f"),
@@ -53,8 +52,8 @@ def _scores(found: Table) -> Grid:
                 f"{row.bleu:.1f}" if row else "",
                 f"{in_paper.mean - row.bleu:+.2f}" if row and in_paper else "",
             ]
-        lines.append(line)
-    columns = ["row", "state", "perplexity", f"BLEU ({protocol})", "parameters (M)"]
+        lines.append([*line, result.status])
+    columns = ["row", "perplexity", f"BLEU ({protocol})", "parameters (M)"]
     if papers:
         columns += ["perplexity, paper", "difference", "BLEU, paper", "difference (paper's protocol)"]
     says = f"On the {split} split; perplexity is per target token."
@@ -62,7 +61,7 @@ def _scores(found: Table) -> Grid:
         says += f" Mean ± standard deviation over {seeds} seeds."
     if not all(result.comparable for result in found.results):
         says += " Perplexities marked as not comparable are per token of another tokenizer than base's."
-    return Grid("Scores", says, columns, lines, words=2)
+    return Grid("Scores", says, [*columns, "state"], lines, words=(0, len(columns)))
 
 
 def _differences(found: Table) -> Grid:
@@ -85,7 +84,7 @@ def _differences(found: Table) -> Grid:
     )
     says += f" {'; '.join(sorted(signatures))}." if signatures else ""
     columns = ["row", "verdict", "difference", "95%", "p, bootstrap", "p, randomisation", "seed"]
-    return Grid(f"Beside {found.base.name}", says, columns, lines, words=2)
+    return Grid(f"Beside {found.base.name}", says, columns, lines, words=(0, 1))
 
 
 def _directions(found: Table) -> Grid:
@@ -107,7 +106,7 @@ def _directions(found: Table) -> Grid:
         f"Up to {directions.SAME_PERPLEXITY:.1%} of base's perplexity, or {directions.SAME_BLEU} BLEU, counts as none."
     )
     columns = ["row", "in Table 3", "perplexity", "BLEU", "perplexity here", "there", "BLEU here", "there"]
-    return Grid("Does it go the paper's way?", says, columns, lines, words=4)
+    return Grid("Does it go the paper's way?", says, columns, lines, words=range(4))
 
 
 def _costs(found: Table) -> Grid:
@@ -151,7 +150,7 @@ def _splits(found: Table) -> Grid:
     signatures = sorted({text for scores in scored for text in scores["signatures"].values()})
     says = f"Signatures: {'; '.join(signatures)}." if signatures else ""
     columns = ["row", "split", "perplexity", *(f"BLEU {protocol}" for protocol in protocols), "chrF"]
-    return Grid("Every split and protocol", says, columns, lines, words=2)
+    return Grid("Every split and protocol", says, columns, lines, words=(0, 1))
 
 
 def _spread(spread: Spread | None, seeds: int = 1) -> str:

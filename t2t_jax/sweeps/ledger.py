@@ -6,6 +6,7 @@ but for the seed, is that of the experiment that stands for it, and it was finis
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -47,7 +48,8 @@ def keep(run: Path, folder: Path, command: str | None = None) -> None:
       command: that which trained the run, if it was not the run's own.
 
     Raises:
-      RunError: no run, no report of its present config, or nothing is known of the training.
+      RunError: no run, no report of its present config, nothing is known of the training, or the folder holds
+        something else or cannot be written.
     """
     experiment = run_directory.load_config(run)
     report = _read(run / run_directory.REPORT)
@@ -58,9 +60,26 @@ def keep(run: Path, folder: Path, command: str | None = None) -> None:
     for call in (report, *report["calls"]):
         call["command"] = without_places(command or call["command"])
     data = dataclasses.replace(experiment.data, directory=None, store=None, tokenizer_from=None)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / run_directory.CONFIG, config.to_json(dataclasses.replace(experiment, data=data)))
-    write_atomically(folder / run_directory.REPORT, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    with keeping(folder):
+        write_atomically(folder / run_directory.CONFIG, config.to_json(dataclasses.replace(experiment, data=data)))
+        write_atomically(folder / run_directory.REPORT, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+
+
+@contextlib.contextmanager
+def keeping(folder: Path) -> Iterator[None]:
+    """Within it `folder` is there to be written.
+
+    Raises:
+      RunError: it holds something else than what was kept before, or cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        names = {path.name for path in folder.iterdir()}
+        if names and not names & {run_directory.REPORT, "table.csv", "rows"}:
+            raise RunError(f"{str(folder)!r} holds something else than a record; name another folder.")
+        yield
+    except OSError as error:
+        raise RunError(f"{str(folder)!r} cannot be written: {error.strerror or error}.") from None
 
 
 def read_records(root: Path) -> list[Record]:

@@ -292,7 +292,7 @@ def _quality(table: Table, name: str) -> list[Picture]:
         Picture(
             name.replace(" ", "-"),
             name if "_" in name else name.capitalize(),
-            f"{table.base.name} in black" + ("; bars: standard deviation over seeds" if _seeds(table) > 1 else ""),
+            f"{table.base.name} in bold" + ("; bars: standard deviation over seeds" if _seeds(table) > 1 else ""),
             f"BLEU and perplexity on the {split} split by {name}. BLEU at {said}.",
             560,
             250,

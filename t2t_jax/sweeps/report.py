@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import functools
 import html
 import importlib.resources
@@ -25,7 +24,8 @@ from t2t_jax.sweeps import grids, ledger, pictures, rows, table
 from t2t_jax.sweeps.grids import Grid
 from t2t_jax.sweeps.table import Figure, Result, Table, bleu, chrf, figure, perplexity
 
-MARKDOWN, CSV, PLOTS, RUNS = "table.md", "table.csv", "plots", "runs"
+MARKDOWN, CSV, PLOTS = "table.md", "table.csv", "plots"
+ROWS = "rows"  # of what is kept: the records of the runs
 
 
 def write(directory: Path) -> Path:
@@ -56,17 +56,22 @@ def keep(directory: Path, folder: Path) -> None:
     """Keep the report of a sweep in `folder`, with the record of each run that is done; no checkpoints and no text.
 
     Raises:
-      RunError: as `ledger.keep`.
+      RunError: the folder holds something else or cannot be written, or as `ledger.keep`.
     """
     sweep = rows.load(directory)
-    shutil.rmtree(folder / RUNS, ignore_errors=True)  # of rows that are no more
-    for row in sweep.rows:
-        if rows.state(row).kind == "done":
-            ledger.keep(row.directory, folder / RUNS / row.directory.name, sweep.command)
-    for name in (MARKDOWN, CSV, run_directory.PAGE):
-        shutil.copyfile(directory / name, folder / name)
-    shutil.rmtree(folder / PLOTS, ignore_errors=True)
-    shutil.copytree(directory / PLOTS, folder / PLOTS)
+    with ledger.keeping(folder):
+        for record in (folder / ROWS).glob(f"*/{run_directory.REPORT}"):  # of rows that are no more
+            shutil.rmtree(record.parent)
+        for row in sweep.rows:
+            if rows.state(row).kind == "done":
+                ledger.keep(row.directory, folder / ROWS / row.directory.name, sweep.command)
+        for name in (MARKDOWN, CSV, run_directory.PAGE):
+            shutil.copyfile(directory / name, folder / name)
+        (folder / PLOTS).mkdir(exist_ok=True)
+        for picture in (folder / PLOTS).glob("*.png"):
+            picture.unlink()
+        for picture in (directory / PLOTS).glob("*.png"):
+            shutil.copyfile(picture, folder / PLOTS / picture.name)
 
 
 def _csv(found: Table) -> str:
@@ -129,7 +134,7 @@ def _markdown(found: Table, tables: Sequence[Grid], drawn: Sequence[pictures.Pic
     parts += [f"- {label}: {value if label == 'Command' else _cell(value)}" for label, value in _facts(found, "`{}`")]
     for grid in tables:
         parts += ["", f"## {_cell(grid.title)}", "", _cell(grid.says), ""]
-        align = ["---" if place < grid.words else "---:" for place in range(len(grid.columns))]
+        align = ["---" if place in grid.words else "---:" for place in range(len(grid.columns))]
         lines = (map(_cell, line) for line in (grid.columns, *grid.lines))
         header, *body = (f"| {' | '.join(line)} |" for line in lines)
         parts += [header, f"| {' | '.join(align)} |", *body]
@@ -149,15 +154,13 @@ def _page(found: Table, tables: Sequence[Grid], drawn: Sequence[pictures.Picture
         name: {plots.CSS_COLOURS[colour][4:-1]: value for colour, value in palette.items() if colour != plots.INK}
         for name, palette in (("light", pictures.LIGHT), ("dark", pictures.DARK))
     }
-    shown = [dataclasses.asdict(dataclasses.replace(picture)) | {"svg": Markup(picture.svg())} for picture in drawn]
     text = _template().render(
         name=found.sweep.name,
         progress=found.progress,
         whole=all(result.status == "done" for result in found.results),
-        failed=[(r.name, r.status) for r in found.results if any(run.state.kind == "failed" for run in r.runs)],
         facts=_facts(found, "{}"),
         grids=tables,
-        pictures=shown,
+        pictures=[(picture, Markup(picture.svg())) for picture in drawn],
         colours=variables,
     )
     return text.encode("utf-8", errors="replace").decode("utf-8")

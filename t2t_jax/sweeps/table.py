@@ -136,7 +136,7 @@ class Table:
         whole = [result for result in self.results if result.status == "done"]
         if len(whole) == len(self.results):
             return f"All {len(whole)} rows are done."
-        missing = ", ".join(f"{result.name} ({result.kinds})" for result in self.results if result not in whole)
+        missing = ", ".join(f"{result.name} ({result.kinds})" for result in self.results if result.status != "done")
         return f"Half-finished: {len(whole)} of {len(self.results)} rows are done; missing: {missing}."
 
 

@@ -62,7 +62,7 @@ def test_the_figures_of_two_seeds(plan: Plan, write_run: Write) -> None:
     for said in (
         "All 2 rows are done.",
         "python launch.py sweep made_up.py --data.directory DIR",
-        "base done 5.10 ± 0.14 30.50 ± 0.71 1.2",
+        "base 5.10 ± 0.14 30.50 ± 0.71 1.2 done",
         "Mean ± standard deviation over 2 seeds.",
         f"h=1 worse {one['bleu_difference']} {one['difference_low']} … {one['difference_high']}",
         "base 1,234,567 40 2.000e11 2.500e11 – 0.8 200",
@@ -100,8 +100,8 @@ def test_a_half_finished_sweep_says_what_is_missing(plan: Plan, write_run: Write
     text = text_of(sweep)
     said = "1 of 4 rows are done; missing: broken (failed), waits (not begun), half (not begun)."
     assert f"Half-finished: {said}" in text
-    assert "broken 0 of 2 seeds done; seeds 1, 2 failed: Out of memory. – – –" in text
-    assert "half 1 of 2 seeds done; seed 2 not begun 5.00 (1 seed) 30.00 (1 seed)" in text
+    assert "broken – – – 0 of 2 seeds done; seeds 1, 2 failed: Out of memory." in text
+    assert "half 5.00 (1 seed) 30.00 (1 seed) 1.5 1 of 2 seeds done; seed 2 not begun" in text
     broken = lines_of(sweep)[1]
     assert (broken["row"], broken["perplexity"], broken["bleu"], broken["parameters"]) == ("broken", "", "", "")
 
@@ -118,7 +118,7 @@ def test_perplexities_of_another_tokenizer_are_marked(plan: Plan, write_run: Wri
     write_run(sweep.rows[0])
     write_run(sweep.rows[1], perplexity=2.0, tokenizer="bb")
     report.write(sweep.directory)
-    assert "pieces done 2.00 (not comparable) 30.00" in text_of(sweep)
+    assert "pieces 2.00 (not comparable) 30.00 1.5 done" in text_of(sweep)
     assert [line["perplexity_comparable"] for line in lines_of(sweep)] == ["yes", "no"]
 
 
@@ -127,7 +127,7 @@ def test_the_papers_figures_stand_beside_its_own_rows_alone(plan: Plan, write_ru
     write_run(sweep.rows[0], bleu=25.0, perplexity=5.0)
     write_run(sweep.rows[1])
     report.write(sweep.directory)
-    assert "base done 5.00 25.00 1.5 4.92 +0.08 25.8 -0.30" in text_of(sweep)  # 25.5 by the paper's protocol
+    assert "base 5.00 25.00 1.5 4.92 +0.08 25.8 -0.30 done" in text_of(sweep)  # 25.5 by the paper's protocol
     ours, other = lines_of(sweep)
     assert (ours["paper_perplexity"], ours["paper_bleu"]) == ("4.92", "25.8")
     assert other["paper_bleu"] == ""
@@ -181,7 +181,7 @@ def test_a_sweep_is_kept_without_checkpoints_text_or_places(
     write_run(sweep.rows[0])
     kept = tmp_path / "repository" / "results" / "made_up"
     assert command_line.main(["report", str(sweep.directory), "--record", str(kept)]) == 0
-    run = Path("runs") / sweep.rows[0].directory.name
+    run = Path("rows") / sweep.rows[0].directory.name
     files = {path.relative_to(kept) for path in kept.rglob("*") if path.is_file()}
     assert files == {
         *(Path(name) for name in ("table.md", "table.csv", "report.html", "plots/curves.png")),
@@ -194,6 +194,23 @@ def test_a_sweep_is_kept_without_checkpoints_text_or_places(
     (record,) = ledger.read_records(tmp_path / "repository")
     assert record.report["command"] == "python launch.py sweep made_up.py --data.directory DIR"
     assert record.report["config_hash"] == sweep.rows[0].config_hash
+
+
+def test_what_is_kept_replaces_itself_and_nothing_else(plan: Plan, write_run: Write, tmp_path: Path) -> None:
+    sweep = plan({"base": {}, "other": {"dropout": 0.0}})
+    for row in sweep.rows:
+        write_run(row)
+    report.write(sweep.directory)
+    kept, home = tmp_path / "kept", tmp_path / "home"
+    report.keep(sweep.directory, kept)
+    (sweep.rows[1].directory / "report.json").unlink()
+    report.keep(sweep.directory, kept)
+    assert [path.name for path in (kept / "rows").iterdir()] == [sweep.rows[0].directory.name]
+    (home / "plots").mkdir(parents=True)
+    (home / "plots" / "holiday.png").touch()
+    with pytest.raises(RunError, match="holds something else than a record"):
+        report.keep(sweep.directory, home)
+    assert (home / "plots" / "holiday.png").is_file()
 
 
 def test_what_is_no_sweep_is_refused(tmp_path: Path) -> None:
