@@ -88,6 +88,7 @@ def _differences(found: Table) -> Grid:
 
 
 def _directions(found: Table) -> Grid:
+    beside = directions.directions(found)
     lines = [
         [
             one.result.name,
@@ -99,12 +100,20 @@ def _directions(found: Table) -> Grid:
             f"{one.bleu:+.2f}",
             " ".join(f"{value:+.1f}" for value in one.bleu_there),
         ]
-        for one in directions.directions(found)
+        for one in beside
     ]
     says = (
         "Rows of Table 3 that change the same settings in the same direction, as differences to base there and here. "
         f"Up to {directions.SAME_PERPLEXITY:.1%} of base's perplexity, or {directions.SAME_BLEU} BLEU, counts as none."
     )
+    for what, verdicts in (
+        ("Perplexity", {one.result.name: one.perplexity_verdict for one in beside}),
+        ("BLEU", {one.result.name: one.bleu_verdict for one in beside}),
+    ):
+        agreeing = sum(verdict.startswith("agrees") for verdict in verdicts.values())
+        contrary = [name for name, verdict in verdicts.items() if verdict.startswith("contrary")]
+        says += f" {what} agrees in {agreeing} of {len(verdicts)} rows"
+        says += f" and goes the other way in {', '.join(contrary)}." if contrary else " and goes the other way in none."
     columns = ["row", "in Table 3", "perplexity", "BLEU", "perplexity here", "there", "BLEU here", "there"]
     return Grid("Does it go the paper's way?", says, columns, lines, words=range(4))
 

@@ -67,6 +67,7 @@ def test_the_figures_of_two_seeds(plan: Plan, write_run: Write) -> None:
         f"h=1 worse {one['bleu_difference']} {one['difference_low']} … {one['difference_high']}",
         "base 1,234,567 40 2.000e11 2.500e11 – 0.8 200",
         "h=1 A h=1, A h=4 agrees agrees +0.50 +0.37 +0.08 -2.00 -0.9 -0.3",
+        "Perplexity agrees in 1 of 1 rows and goes the other way in none. BLEU agrees in 1 of 1 rows",
         "base test 6.10 ± 0.14 31.50 ± 0.71 32.00 ± 0.71 55.50 ± 0.00",
         "signature:paper",
     ):
