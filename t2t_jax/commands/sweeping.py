@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from t2t_jax import run_lock
+from t2t_jax import run_directory, run_lock
 from t2t_jax.command_line import DONE, FAILED, STOPPED
 from t2t_jax.commands import training
 from t2t_jax.errors import ConfigError, RunError, exit_status, in_one_line
@@ -50,7 +50,8 @@ def sweep(targets: Sequence[Path], options: Sweep) -> int:
         else:
             with LiveTable(planned, _states(planned)) as live:
                 undisturbed = local.train(ready, options.jobs, live.show)
-            say(f"Report: {report.write(directory)}")
+            if wanted or not (directory / run_directory.PAGE).is_file():
+                say(f"Report: {report.write(directory)}")
     states = _states(planned)
     print(json.dumps(_as_json(planned, states), indent=2) if options.json else _as_text(planned, states))
     kinds = {state.kind for state in states.values()}
