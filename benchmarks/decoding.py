@@ -30,9 +30,10 @@ import numpy as np
 
 from benchmarks import base_model
 from benchmarks.translators import BEAM, TRANSLATORS
-from benchmarks.turns import Contestant, ContestantEnded, machine
+from benchmarks.turns import Contestant, ContestantEnded
 from t2t_jax.errors import UserError
 from t2t_jax.export import ctranslate2, marian
+from t2t_jax.machine import host
 
 # Words and punctuation marks of newstest2014's English lines: the mean of each eighth, shortest lines first.
 LENGTHS = (8, 13, 16, 20, 23, 28, 34, 46)
@@ -158,7 +159,7 @@ def main() -> None:
     found = {
         "lines": options.lines // len(lengths) * len(lengths),
         "lengths": lengths,
-        "machine": machine(),
+        "machine": host(),
         "threads": options.threads,
         "versions": versions,
         "results": results,

@@ -14,8 +14,8 @@ import jax
 import jinja2
 from markupsafe import Markup
 
-from benchmarks.turns import machine
 from t2t_jax.evaluation import plots
+from t2t_jax.machine import host
 
 # Stand-in colours of the drawings, and the style sheet's classes for their legends.
 HUES = (plots.TRAINING, plots.VALIDATION, plots.THIRD, plots.FOURTH, plots.FIFTH)
@@ -77,10 +77,8 @@ def render(title: str, lead: str, facts: dict[str, str], warning: str | None, se
 def circumstances() -> dict[str, str]:
     """Where and when this is measured."""
     device = jax.devices()[0]
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    here = f"{machine()}, {memory:.0f} GiB"
     return {
-        "Machine": here if device.platform == "cpu" else f"{device.device_kind}; {here}",
+        "Machine": host() if device.platform == "cpu" else f"{device.device_kind}; {host()}",
         "Versions": f"jax {jax.__version__}, Python {platform.python_version()}",
         "Date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
     }

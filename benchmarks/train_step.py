@@ -19,7 +19,8 @@ import sys
 from typing import Any
 
 from benchmarks.sizes import SIZES
-from benchmarks.turns import Contestant, ContestantEnded, machine
+from benchmarks.turns import Contestant, ContestantEnded
+from t2t_jax.machine import host
 from t2t_jax.training.flops import step_flops
 
 MATRIX_FLOPS = 2 * 2048**3
@@ -65,7 +66,7 @@ def compete(size: str, names: list[str], pythons: dict[str, str], steps: int, ro
     return {
         "size": size,
         "shape": str(chosen.shape),
-        "machine": machine(),
+        "machine": host(),
         "versions": {k: v for contestant in contestants.values() for k, v in contestant.ready["versions"].items()},
         "matrix_gflops": rate / 1e9,
         "model_gflop": flops / 1e9,

@@ -57,16 +57,3 @@ class Contestant:
 
 class ContestantEnded(Exception):
     """A contestant's process is gone; it has said why on standard error."""
-
-
-def machine() -> str:
-    """What the numbers are of."""
-    cpu = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "")
-    return f"{os.cpu_count()} cores{f' ({cpu})' if cpu else ''}"
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text().splitlines()
-    except OSError:
-        return []

@@ -47,7 +47,7 @@ Options = TypeVar("Options")
 class Verb:
     """A sub-command: what its target is, what it takes, where in `t2t_jax.commands` the function of its name is."""
 
-    target: Literal["EXPERIMENT", "RUN", "RUN…", "DIR", "DIR RUN", "SYSTEM SYSTEM", ""]
+    target: Literal["EXPERIMENT", "RUN", "RUN…", "[RUN…]", "DIR", "DIR RUN", "SYSTEM SYSTEM", ""]
     """One word for each target; `…` after the last allows more of them."""
     options: type
     module: str
@@ -66,7 +66,7 @@ VERBS = {
     "score": Verb("RUN…", Score, "translating"),
     "export": Verb("RUN", Export, "exchange"),
     "import": Verb("DIR", Import, "exchange", "import_model"),
-    "report": Verb("RUN…", Report, "scoring"),
+    "report": Verb("[RUN…]", Report, "reporting"),
     "bleu": Verb("", Bleu, "scoring"),
     "compare": Verb("SYSTEM SYSTEM", Compare, "scoring"),
 }
@@ -104,12 +104,12 @@ def _dispatch(arguments: list[str]) -> int:
     targets = _leading_words(rest)
     rest = rest[len(targets) :]
     wants_help = bool({"-h", "--help"} & set(rest))
-    wanted = len(verb.target.split())
+    wanted = sum(not word.startswith("[") for word in verb.target.split())
     if len(targets) < wanted and not wants_help:
         raise UserError(
             f"`{name}` needs {'a target' if wanted == 1 else COUNTED[wanted]}: python launch.py {name} {verb.target}."
         )
-    if len(targets) > wanted and not verb.target.endswith("…"):
+    if len(targets) > wanted and "…" not in verb.target:
         raise UserError(f"`{name}` takes {COUNTED[wanted]}, not {', '.join(map(repr, targets))}.")
     options = _parse(name, verb, targets, rest)
     if isinstance(options, Train) and options.launcher == "slurm":

@@ -215,6 +215,8 @@ class Training:
     """Compute each layer's insides again on the way back instead of keeping them: a third more work, less memory."""
     log_every: int = 100
     """Steps between lines of metrics.jsonl."""
+    trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ("tensorboard",)
+    """Where the same numbers go besides: event files, Weights & Biases, MLflow. The last two are optional extras."""
     checkpoint_every: int = 1500
     """Steps (or epochs) between checkpoints; validation runs at each."""
     checkpoint_unit: Literal["steps", "epochs"] = "steps"
@@ -359,10 +361,8 @@ class Experiment:
 # The corpus may move: its content is compared by hash, not by place.
 NOT_TRAJECTORY = frozenset(
     {"name", "mesh", "decoding", "evaluation", "data.directory", "data.store", "data.tokenizer_from"}
-    | {
-        f"training.{name}"
-        for name in ("num_steps", "log_every", "deterministic", "patience", "attention_kernel", "rematerialise")
-    }
+    | {f"training.{name}" for name in ("num_steps", "log_every", "trackers", "deterministic", "patience")}
+    | {f"training.{name}" for name in ("attention_kernel", "rematerialise")}
     | {f"training.{name}" for name in ("checkpoint_every", "checkpoint_unit", "keep_checkpoints", "average_last")}
 )
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 from t2t_jax.errors import DataError
 
@@ -17,6 +19,19 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def read_json_lines(path: Path) -> list[Any]:
+    """The JSON values of a file's lines, none without a file; a last line that a crash cut short is left out."""
+    if not path.is_file():
+        return []
+    values = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        try:
+            values.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return values
 
 
 def sha256(path: Path) -> str:

@@ -145,6 +145,7 @@ class Command:
     def __call__(self) -> None:
         from t2t_jax.command_line import DONE, STOPPED, main
 
+        sys.argv = ["launch.py", *self.words]  # what this process stands for, which a run records
         status = main(self.words)
         if status == STOPPED:
             if os.environ["SLURM_PROCID"] != "0":  # one asks for all; its siblings have ended well

@@ -175,7 +175,12 @@ class Import:
 
 @dataclass(frozen=True)
 class Report:
-    """Write report.html of each run again from what its directory holds."""
+    """Write the report of each run or sweep again from what its directory holds; keep it in results/; the ledger."""
+
+    record: Path | None = None
+    """Folder to keep the figures of the one run or sweep in, as results/NAME: what the ledger is made from."""
+    ledger: Path | None = None
+    """Page to write from the records in results/, as docs/reproduction.md; needs no target."""
 
 
 @dataclass(frozen=True)

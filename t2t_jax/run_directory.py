@@ -18,7 +18,7 @@ from t2t_jax.seal import is_sealed
 CONFIG, DATA, CHECKPOINTS, AVERAGED = "config.json", "data.json", "checkpoints", "averaged"
 BATCHES = "batches.json"
 TEXTS = "translations"
-METRICS, REPORT, PAGE = "metrics.jsonl", "report.json", "report.html"
+METRICS, CALLS, REPORT, PAGE = "metrics.jsonl", "calls.jsonl", "report.json", "report.html"
 LOG, FAILURE = "log.txt", "failure.json"  # of a run that a sweep has started
 
 

@@ -18,7 +18,7 @@ from t2t_jax.evaluation.comparison import compare as compare_systems
 from t2t_jax.evaluation.evaluate import SplitResult, evaluate_split, write_report
 from t2t_jax.evaluation.report_page import write_page
 from t2t_jax.evaluation.scored_text import read_contest, read_pair
-from t2t_jax.options import Bleu, Compare, Evaluate, Report
+from t2t_jax.options import Bleu, Compare, Evaluate
 from t2t_jax.parallel.processes import connected
 from t2t_jax.progress import say
 from t2t_jax.run_lock import locked
@@ -47,15 +47,6 @@ def evaluate(targets: Sequence[Path], options: Evaluate) -> int:
                 keep(run, experiment, translator, results)
         else:
             say("These are not the run's own settings, so its report stays as it is.")
-    return DONE
-
-
-def report(targets: Sequence[Path], options: Report) -> int:
-    """Render the pages of runs again."""
-    for run in targets:
-        run_directory.load_config(run)  # before a lock is put into what is no run
-        with locked(run):
-            print(write_page(run))
     return DONE
 
 

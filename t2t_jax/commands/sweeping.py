@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,14 +10,16 @@ from typing import Any
 
 import jax
 
-from t2t_jax import run_lock
+from t2t_jax import run_directory, run_lock
 from t2t_jax.command_line import DONE, FAILED, STOPPED
 from t2t_jax.commands import training
 from t2t_jax.errors import ConfigError, RunError, exit_status, in_one_line
 from t2t_jax.options import Sweep, Train, TrainRow
-from t2t_jax.sweeps import cluster, forecast, local, rows
+from t2t_jax.progress import say
+from t2t_jax.sweeps import cluster, forecast, local, report, rows
 from t2t_jax.sweeps.live import LiveTable, title
 from t2t_jax.sweeps.rows import Row, State
+from t2t_jax.training import calls
 
 
 def sweep(targets: Sequence[Path], options: Sweep) -> int:
@@ -26,6 +29,7 @@ def sweep(targets: Sequence[Path], options: Sweep) -> int:
     if options.jobs < 1:
         raise ConfigError(f"--jobs {options.jobs} must be at least 1.")
     planned = rows.plan_rows(file.stem, directory, options.rows, options.seeds)
+    planned = dataclasses.replace(planned, command=calls.command())
     if options.dry_run:
         jax.config.update("jax_platforms", "cpu")  # shapes take no device, which another program may be using
         forecasts = forecast.forecast(planned)
@@ -46,6 +50,8 @@ def sweep(targets: Sequence[Path], options: Sweep) -> int:
         else:
             with LiveTable(planned, _states(planned)) as live:
                 undisturbed = local.train(ready, options.jobs, live.show)
+            if wanted or not (directory / run_directory.PAGE).is_file():
+                say(f"Report: {report.write(directory)}")
     states = _states(planned)
     print(json.dumps(_as_json(planned, states), indent=2) if options.json else _as_text(planned, states))
     kinds = {state.kind for state in states.values()}

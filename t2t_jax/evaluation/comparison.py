@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 from sacrebleu.significance import PairedTest, Result
 
 from t2t_jax.errors import DataError
 from t2t_jax.evaluation.bleu import Protocol
 
+SEED = 12345  # sacreBLEU's own, unless SACREBLEU_SEED is set
 LEVEL = 0.05
 """A difference that chance makes less often than this is believed."""
 
@@ -32,6 +34,8 @@ class Comparison:
     protocol: str
     lines: int
     scores: tuple[Interval, Interval]
+    difference_interval: tuple[float, float]
+    """The middle 95% of the differences (second minus first) in samples of the same lines."""
     p_bootstrap: float
     """Paired bootstrap resampling."""
     p_randomization: float
@@ -80,6 +84,7 @@ class Comparison:
             "lines": self.lines,
             "systems": systems,
             "difference": round(self.difference, 2),
+            "difference_interval": [round(end, 2) for end in self.difference_interval],
             "p_bootstrap": round(self.p_bootstrap, 4),
             "p_randomization": round(self.p_randomization, 4),
             "better": self.better,
@@ -93,9 +98,10 @@ class Comparison:
         rows = [f"{self.lines:,} lines, BLEU ({self.protocol}), 95% interval"]
         for place, name, score in zip(("first", "second"), self.names, self.scores, strict=True):
             rows.append(f"{place:<6}  {name:<{width}}  {score.value:6.2f}   {score.mean:.2f} ± {score.half_width:.2f}")
+        low, high = self.difference_interval
         rows += [
             "",
-            f"difference (second - first)   {self.difference:+.2f}",
+            f"difference (second - first)   {self.difference:+.2f}       {low:+.2f} … {high:+.2f}",
             f"paired bootstrap              p = {self.p_bootstrap:.4f}   {self.signatures['bootstrap']}",
             f"approximate randomisation     p = {self.p_randomization:.4f}   {self.signatures['randomization']}",
             "",
@@ -134,7 +140,26 @@ def compare(
     # against itself, it counts none, and would make the difference certain instead of absent.
     same = one.value == other.value
     p_bootstrap, p_randomization = (1.0 if same else _p_value(results[test]) for test in ("bootstrap", "randomization"))
-    return Comparison(names, protocol.name, len(references), (one, other), p_bootstrap, p_randomization, signatures)
+    differences = _sampled_differences(systems, prepared, protocol)
+    return Comparison(
+        names, protocol.name, len(references), (one, other), differences, p_bootstrap, p_randomization, signatures
+    )
+
+
+def _sampled_differences(
+    systems: Sequence[tuple[str, Sequence[str]]], references: Sequence[str], protocol: Protocol
+) -> tuple[float, float]:
+    """The middle 95% of the second's BLEU minus the first's in samples like sacreBLEU's, which it doesn't hand out."""
+    metric, samples = protocol.metric(), PairedTest._DEFAULT_SAMPLES["bs"]
+    statistics = [
+        np.array(metric._extract_corpus_statistics(lines, [references]), dtype="float32") for _, lines in systems
+    ]
+    drawn = np.random.default_rng(SEED).choice(len(references), size=(samples, len(references)), replace=True)
+    first, second = (
+        np.array([metric._compute_score_from_stats(own[lines].sum(0)).score for lines in drawn]) for own in statistics
+    )
+    low, high = np.quantile(second - first, (0.025, 0.975))
+    return float(low), float(high)
 
 
 def _interval(result: Result) -> Interval:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 import json
-import platform
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from t2t_jax import config, progress, run_directory
+from t2t_jax import config, machine, progress, run_directory
 from t2t_jax.data.sources import Split
 from t2t_jax.decoding.scorer import Scorer
 from t2t_jax.decoding.translator import Translation, Translator
@@ -19,8 +17,9 @@ from t2t_jax.evaluation.bleu import PROTOCOLS, Protocol, Score, bleu, chrf
 from t2t_jax.files import write_atomically
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.precompile import background_compiler
-from t2t_jax.training import metrics
+from t2t_jax.training import calls, metrics
 from t2t_jax.training.state import count_parameters
+from t2t_jax.training.throughput import totals
 from t2t_jax.training.validation import HeldOut, HeldOutLoss
 
 ATTENTION = "attention.json"
@@ -102,30 +101,41 @@ def write_report(run: Path, experiment: config.Experiment, translator: Translato
     for result in results:
         lines = "".join(f"{translation.text}\n" for translation in result.translations)
         write_atomically(run / "translations" / f"{result.split}.hypothesis", lines)
+    count = count_parameters(translator.params, translator.transformer)
+    report = report_of(run, experiment, results, count, translator.steps)
+    write_atomically(run / run_directory.REPORT, json.dumps(report, indent=2) + "\n")
+    write_atomically(run / ATTENTION, json.dumps(attention_samples(translator, results[0])) + "\n")
+
+
+def report_of(
+    run: Path, experiment: config.Experiment, results: list[SplitResult], parameters: int, steps: list[int]
+) -> dict[str, Any]:
+    """What report.json says: the scores, what they are of, and what training took, where and when."""
     first = results[0]
     headline = first.bleu[experiment.evaluation.protocol]
     logged = metrics.read(run)
-    device = jax.devices()[0]
-    report = {
+    cost = totals(logged)
+    trained = calls.read(run)
+    last = trained[-1] if trained else {"command": None, **machine.circumstances()}
+    return {
         "name": experiment.name,
         "split": first.split,
         "bleu": round(headline.value, 2),
         "bleu_signature": headline.signature,
         "perplexity": round(first.loss.perplexity, 2),
         "chrf": round(first.chrf.value, 2),
-        "parameters": count_parameters(translator.params, translator.transformer),
+        "parameters": parameters,
         "config_hash": config.config_hash(experiment),
-        "steps": translator.steps[-1],
-        "averaged_steps": translator.steps,
-        "epochs": next((entry["epoch"] for entry in reversed(logged) if entry["step"] <= translator.steps[-1]), None),
-        "training_seconds": sum(entry.get("seconds", 0) for entry in logged),
+        "steps": steps[-1],
+        "averaged_steps": steps,
+        "epochs": next((entry["epoch"] for entry in reversed(logged) if entry["step"] <= steps[-1]), None),
+        "training_seconds": cost.pop("seconds") or 0.0,
+        **{f"training_{name}": value for name, value in cost.items()},
         "splits": {result.split: result.as_json() for result in results},
-        "machine": f"{jax.device_count()} x {device.device_kind} ({device.platform}), {platform.machine()}",
-        "versions": {"jax": jax.__version__, "python": platform.python_version()},
-        "date": datetime.date.today().isoformat(),
+        # Of the training, of which all calls follow; of the scoring where it is not known.
+        **{key: last[key] for key in ("command", "machine", "devices", "versions", "date")},
+        "calls": trained,
     }
-    write_atomically(run / run_directory.REPORT, json.dumps(report, indent=2) + "\n")
-    write_atomically(run / ATTENTION, json.dumps(attention_samples(translator, first)) + "\n")
 
 
 def attention_samples(translator: Translator, result: SplitResult) -> list[dict[str, Any]]:

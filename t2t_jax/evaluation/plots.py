@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 INK, RULE, TRAINING, VALIDATION, HEAT = "#000001", "#000002", "#000003", "#000004", "#000005"
 THIRD, FOURTH, FIFTH = "#000006", "#000007", "#000008"  # where more than two curves share a drawing
+SIXTH, SEVENTH, EIGHTH = "#000009", "#00000a", "#00000b"
 CSS_COLOURS = {
     INK: "currentColor",
     RULE: "var(--rule)",
@@ -32,6 +33,9 @@ CSS_COLOURS = {
     THIRD: "var(--third)",
     FOURTH: "var(--fourth)",
     FIFTH: "var(--fifth)",
+    SIXTH: "var(--sixth)",
+    SEVENTH: "var(--seventh)",
+    EIGHTH: "var(--eighth)",
 }
 
 FONT_SIZE = 12  # an SVG unit is a CSS pixel where the page does not scale the drawing
@@ -60,13 +64,13 @@ def curves(name: str, description: str, lines: Sequence[Line], width: int, heigh
     """
     from matplotlib import ticker
 
-    with _figure(width, height) as figure:
+    with blank(width, height) as figure:
         axes = figure.add_subplot()
         for line in lines:
             few = len(line.x) <= 60  # dots that touch say less than the line alone
             marker = "o" if (line.dots and few) or len(line.x) == 1 else ""
             axes.plot(line.x, line.y, color=line.colour, linewidth=1.6, marker=marker, markersize=3.6)
-        _plain_axes(axes)
+        plain_axes(axes)
         axes.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
         axes.set_xlabel("step", loc="right", color=INK)
         values = [value for line in lines for value in line.y]
@@ -78,9 +82,9 @@ def curves(name: str, description: str, lines: Sequence[Line], width: int, heigh
         else:
             axes.yaxis.set_major_locator(ticker.MaxNLocator(5, steps=[1, 2, 5, 10]))
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(ticker.FuncFormatter(_tick))
+            axis.set_major_formatter(ticker.FuncFormatter(tick))
         figure.set_layout_engine("constrained", w_pad=0.02, h_pad=0.02)
-        return _inline(figure, name, description)
+        return inline(figure, name, description)
 
 
 def growth(name: str, description: str, lines: Sequence[Line], x_label: str, width: int, height: int) -> str:
@@ -93,12 +97,12 @@ def growth(name: str, description: str, lines: Sequence[Line], x_label: str, wid
     """
     from matplotlib import ticker
 
-    with _figure(width, height) as figure:
+    with blank(width, height) as figure:
         axes = figure.add_subplot()
         for line in lines:
             style, marker = ("--", "") if line.dashed else ("-", "o")
             axes.plot(line.x, line.y, color=line.colour, linewidth=1.6, linestyle=style, marker=marker, markersize=3.6)
-        _plain_axes(axes)
+        plain_axes(axes)
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlabel(x_label, loc="right", color=INK)
@@ -111,23 +115,23 @@ def growth(name: str, description: str, lines: Sequence[Line], x_label: str, wid
         axes.yaxis.set_major_locator(ticker.LogLocator(subs=digits))
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_minor_locator(ticker.NullLocator())
-            axis.set_major_formatter(ticker.FuncFormatter(_tick))
+            axis.set_major_formatter(ticker.FuncFormatter(tick))
         figure.set_layout_engine("constrained", w_pad=0.02, h_pad=0.02)
-        return _inline(figure, name, description)
+        return inline(figure, name, description)
 
 
 def labelled_heat_map(
     name: str, description: str, weights: np.ndarray, rows: Sequence[str], columns: Sequence[str]
 ) -> str:
     """`weights` [rows, columns] as tiles, the largest in full colour, with a label a row and a slanted one a column."""
-    rows, columns = ([_label(text) for text in side] for side in (rows, columns))
-    left = 10 + max(map(_width, rows))
+    rows, columns = ([label(text) for text in side] for side in (rows, columns))
+    left = 10 + max(map(text_width, rows))
     # Labels leave upwards at 45 degrees: as far to the right as up.
-    slanted = [14 + _width(text) * 0.71 for text in columns]
+    slanted = [14 + text_width(text) * 0.71 for text in columns]
     top = max(slanted)
     right = max(CELL * (i + 0.5) + reach for i, reach in enumerate(slanted)) - CELL * len(columns)
     width, height = left + CELL * len(columns) + max(right, 4), top + CELL * len(rows) + 4
-    with _figure(width, height) as figure:
+    with blank(width, height) as figure:
         axes = figure.add_axes((left / width, 4 / height, CELL * len(columns) / width, CELL * len(rows) / height))
         _tiles(axes, weights / max(float(weights.max()), 1e-9))
         # A token may hold a dollar sign, which would start a formula.
@@ -136,19 +140,19 @@ def labelled_heat_map(
             axes.text(-0.25, i + 0.5, text, ha="right", va="center", **look)
         for i, text in enumerate(columns):
             axes.text(i + 0.4, -0.2, text, rotation=45, rotation_mode="anchor", ha="left", va="baseline", **look)
-        return _inline(figure, name, description)
+        return inline(figure, name, description)
 
 
 def heat_map(name: str, description: str, weights: np.ndarray) -> str:
     """`weights` [rows, columns] between 0 and 1 as tiles without labels."""
     height, width = (8 * length for length in weights.shape)
-    with _figure(width, height) as figure:
+    with blank(width, height) as figure:
         _tiles(figure.add_axes((0, 0, 1, 1)), weights)
-        return _inline(figure, name, description)
+        return inline(figure, name, description)
 
 
 @contextlib.contextmanager
-def _figure(width: float, height: float) -> Iterator[Figure]:
+def blank(width: float, height: float) -> Iterator[Figure]:
     """An empty figure of so many pixels, whatever the reader's own matplotlib settings are."""
     from matplotlib import style
     from matplotlib.figure import Figure
@@ -161,14 +165,14 @@ def _figure(width: float, height: float) -> Iterator[Figure]:
         yield Figure(figsize=(width / 72, height / 72))
 
 
-def _plain_axes(axes: Axes) -> None:
+def plain_axes(axes: Axes, ink: str = INK, rule: str = RULE) -> None:
     """Faint horizontal rules and a base line in place of a box."""
     for side in ("left", "right", "top"):
         axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(RULE)
-    axes.grid(axis="y", color=RULE, linewidth=0.8)
+    axes.spines["bottom"].set_color(rule)
+    axes.grid(axis="y", color=rule, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.tick_params(length=0, pad=6, labelcolor=INK, labelsize=FONT_SIZE)
+    axes.tick_params(length=0, pad=6, labelcolor=ink, labelsize=FONT_SIZE)
     axes.margins(x=0.015)
 
 
@@ -189,24 +193,25 @@ def _tiles(axes: Axes, weights: np.ndarray) -> None:
     axes.set_axis_off()
 
 
-def _tick(value: float, _: int) -> str:
+def tick(value: float, _: int = 0) -> str:
+    """A number beside an axis."""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:g}"
 
 
-def _label(piece: str) -> str:
+def label(piece: str) -> str:
     """A token as a reader should see it: spaces visible, control characters not obeyed, not too long."""
     shown = piece.replace("▁", "␣")
     shown = "".join("�" if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c for c in shown)
     return shown if len(shown) <= LONGEST_LABEL else shown[: LONGEST_LABEL - 1] + "…"
 
 
-def _width(text: str) -> float:
+def text_width(text: str) -> float:
     """Pixels that `text` needs at most in any usual font."""
     wide = (c in "MWm@%…" or unicodedata.east_asian_width(c) in "WF" for c in text)
     return FONT_SIZE * sum(1.05 if is_wide else 0.66 for is_wide in wide)
 
 
-def _inline(figure: Figure, name: str, description: str) -> str:
+def inline(figure: Figure, name: str, description: str) -> str:
     """The figure as an <svg> element whose identifiers are its own and whose colours are the page's."""
     import matplotlib
 
@@ -218,10 +223,10 @@ def _inline(figure: Figure, name: str, description: str) -> str:
     body = text[text.index("</metadata>") + len("</metadata>") : text.rindex("</svg>")]
     body = body[body.index("</defs>") + len("</defs>") :]  # a style for every element, of the page's too
     body = re.sub(r'<g id="[^"]*"', "<g", body)
-    body = re.sub(r"(fill|stroke): (#00000\d)", lambda match: f"{match[1]}: {CSS_COLOURS[match[2]]}", body)
+    body = re.sub(r"(fill|stroke): (#00000[0-9a-f])", lambda match: f"{match[1]}: {CSS_COLOURS[match[2]]}", body)
     body = re.sub(r"\n +", "\n", body)
-    label = html.escape(description)
+    told = html.escape(description)
     return (
         f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" role="img" '
-        f'aria-label="{label}"><title>{label}</title>{body}</svg>'
+        f'aria-label="{told}"><title>{told}</title>{body}</svg>'
     )

@@ -163,6 +163,7 @@ def _facts(
         ("Speed", _speed(entries)),
         ("Machine", found.get("machine")),
         ("Date", found.get("date")),
+        *([("Command", found["command"])] if "command" in found else []),
         ("Config hash", found["config_hash"]),
         ("Versions", ", ".join(versions) or None),
     ]

@@ -22,7 +22,7 @@ STORES = "data"
 # Data settings that say how prepared text becomes batches, and where it lies; all others decide what is prepared.
 BATCHING = {"source_tokens_per_batch", "target_tokens_per_batch", "max_shapes", "shapes", "store"}
 # What says nothing about the scores of a run: where and how it is run.
-INCIDENTAL = {"name", "data.directory", "data.store", "data.tokenizer_from", "training.log_every"}
+INCIDENTAL = {"name", "data.directory", "data.store", "data.tokenizer_from", "training.log_every", "training.trackers"}
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class Sweep:
     name: str
     directory: Path
     rows: tuple[Row, ...]
+    command: str = ""
+    """The one that began it or went on with it last."""
 
 
 Kind = Literal["done", "failed", "stopped", "running", "queued", "not begun"]
@@ -117,7 +119,7 @@ def save(sweep: Sweep) -> None:
         }
         for row in sweep.rows
     ]
-    content = {"format": FORMAT, "name": sweep.name, "runs": runs}
+    content = {"format": FORMAT, "name": sweep.name, "command": sweep.command, "runs": runs}
     try:
         sweep.directory.mkdir(parents=True, exist_ok=True)
         write_atomically(sweep.directory / SWEEP, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
@@ -143,7 +145,7 @@ def load(directory: Path) -> Sweep:
         rows = tuple(_read_row(directory, run) for run in content["runs"])
         if not isinstance(content["name"], str) or not rows:
             raise ValueError("no name or no rows")
-        return Sweep(content["name"], directory, rows)
+        return Sweep(content["name"], directory, rows, str(content.get("command", "")))
     except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
         raise RunError(f"{str(path)!r} cannot be used: {error}") from None
 

@@ -26,7 +26,7 @@ from t2t_jax.errors import ConfigError, NonFiniteLoss, RunError
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.channel import Channel
 from t2t_jax.parallel.precompile import Precompiled, background_compiler
-from t2t_jax.training import checkpoints, optimizer, state, step
+from t2t_jax.training import calls, checkpoints, optimizer, state, step, trackers
 from t2t_jax.training.checkpoints import Checkpoints, EarlyStopping, Retention
 from t2t_jax.training.interruption import StopRequests
 from t2t_jax.training.lowering import train_step_on
@@ -89,6 +89,7 @@ def train(experiment: config.Experiment, run: Path, channel: Channel | None = No
     called = time.perf_counter()
     training = experiment.training
     channel = channel or Channel.alone()
+    trackers.check(training.trackers)
     mesh = meshes.make_mesh(experiment.mesh)
     if training.attention_kernel == "cudnn" and mesh.devices.flat[0].platform != "gpu":
         raise ConfigError("training: attention_kernel='cudnn' is for NVIDIA GPUs; 'xla' runs everywhere.")
@@ -127,7 +128,11 @@ def train(experiment: config.Experiment, run: Path, channel: Channel | None = No
         )
         announce(experiment, transformer, abstract, plan, mesh, start)
 
-        writer = stack.enter_context(MetricsWriter(run, start)) if channel.first else None
+        stop_at = start if out_of_patience(stopping, training) else training.num_steps
+        writer = None
+        if channel.first and start < stop_at:
+            calls.record(run, start)
+            writer = stack.enter_context(MetricsWriter(run, start, trackers.start(experiment, run, start)))
         requests = stack.enter_context(StopRequests(channel))
         bar = stack.enter_context(progress.bar(TextColumn("{task.fields[status]}")))
         task = bar.add_task("training", total=training.num_steps, completed=start, status="compiling the first step")
@@ -148,7 +153,6 @@ def train(experiment: config.Experiment, run: Path, channel: Channel | None = No
         tracer = StepProfile(run, lambda shape: text_of(steps[shape])) if profile and channel.first else None
         k, pending, in_flight = start, [], collections.deque[step.StepMetrics]()
         unread: Unread | None = None
-        stop_at = start if out_of_patience(stopping, training) else training.num_steps
         for batch in speed.waiting_for(pipeline.batches(corpus, plan, start, stop_at, rows.local)):
             shape = plan.slot(k).shape
             placed = Batch(*(rows.place(side, shape.rows) for side in batch))
@@ -159,7 +163,7 @@ def train(experiment: config.Experiment, run: Path, channel: Channel | None = No
             train_state, metrics = executable(train_state, placed)
             if tracer is not None:
                 tracer.after(metrics)
-            speed.count(shape)
+            speed.count(shape, executable)
             pending.append(metrics)
             in_flight.append(metrics)
             k += 1

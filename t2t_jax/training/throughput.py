@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from jax.sharding import Mesh
 
@@ -26,6 +26,9 @@ class Interval(NamedTuple):
     waited: float
     """Of these, those in which the next batch was not ready."""
     flops: float
+    """Of the model's products, counted from the batches' shapes."""
+    compiled_flops: float | None
+    """Of everything, by the compiler's count of its programs; None where it has none that can be believed."""
 
     def rates(self, tokens: int, peak: float | None) -> Entry:
         """Per second, and what share was waited; `peak` is of all devices together, in FLOP/s."""
@@ -35,19 +38,45 @@ class Interval(NamedTuple):
             "data_wait": self.waited / self.seconds,
             "flops_per_second": self.flops / self.seconds,
         }
+        if self.compiled_flops is not None:
+            rates["compiled_flops_per_second"] = self.compiled_flops / self.seconds
         return rates | ({"utilisation": self.flops / self.seconds / peak} if peak is not None else {})
 
 
+def totals(entries: Sequence[Entry]) -> dict[str, float | None]:
+    """What a whole training took, from the entries of its log; None for what not all of them know.
+
+    `seconds` of training steps; `flops` of the model's products, `compiled_flops` by the compiler's count, and
+    `peak_flops`, what the devices could have computed in that time on paper: as the paper estimates training costs in
+    its Table 2, time x devices x the rate of one.
+    """
+
+    def total(of: Callable[[Entry], float]) -> float | None:
+        try:
+            return sum(of(entry) for entry in entries) if entries else None
+        except KeyError:
+            return None
+
+    return {
+        "seconds": total(lambda e: e["seconds"]),
+        "flops": total(lambda e: e["seconds"] * e["flops_per_second"]),
+        "compiled_flops": total(lambda e: e["seconds"] * e["compiled_flops_per_second"]),
+        "peak_flops": total(lambda e: e["seconds"] * e["flops_per_second"] / e["utilisation"]),
+    }
+
+
 class Throughput:
-    """Clocks of a training run; FLOPs are those of its model's products, counted from the batches' shapes."""
+    """Clocks of a training run, and what it computes."""
 
     def __init__(self, experiment: config.Experiment, vocabulary_size: int, mesh: Mesh):
         self._model, self._vocabulary_size = experiment.model, vocabulary_size
         chip, operand = chip_of(mesh.devices.flat[0].device_kind), HLO_NAMES[experiment.training.compute_dtype]
         self.peak = None if chip is None else mesh.size * chip.peak(operand, operand)
         """FLOP/s that the mesh has on paper for the run's products; None for devices without a data sheet, as CPUs."""
+        self._devices, self._accumulation = mesh.size, experiment.training.accumulation
+        self._per_shape: dict[Shape, tuple[int, float | None]] = {}
         self._begun, self._waited, self._flops = time.perf_counter(), 0.0, 0
-        self._per_shape: dict[Shape, int] = {}
+        self._compiled: float | None = 0.0
 
     def waiting_for(self, batches: Iterable[T]) -> Iterator[T]:
         """The same batches; how long each is waited for counts."""
@@ -61,18 +90,28 @@ class Throughput:
             self._waited += time.perf_counter() - begun
             yield batch
 
-    def count(self, shape: Shape) -> None:
-        """A step on a batch of `shape` has begun."""
+    def count(self, shape: Shape, executable: Any) -> None:
+        """A step on a batch of `shape` has begun, of which this is the compiled program."""
         if shape not in self._per_shape:
-            self._per_shape[shape] = step_flops(self._model, self._vocabulary_size, shape)
-        self._flops += self._per_shape[shape]
+            ours = step_flops(self._model, self._vocabulary_size, shape)
+            self._per_shape[shape] = ours, self._counted_by_compiler(executable)
+        ours, compiled = self._per_shape[shape]
+        self._flops += ours
+        self._compiled = None if compiled is None or self._compiled is None else self._compiled + compiled
+
+    def _counted_by_compiler(self, executable: Any) -> float | None:
+        """FLOPs of all devices; none where parts of a batch are computed in a loop, whose body is counted once."""
+        found = executable.cost_analysis() if self._accumulation == 1 else None
+        flops = found.get("flops") if isinstance(found, dict) else None
+        return self._devices * flops if flops else None
 
     def take(self) -> Interval:
         """End an interval and begin the next."""
-        interval = Interval(time.perf_counter() - self._begun, self._waited, self._flops)
+        interval = Interval(time.perf_counter() - self._begun, self._waited, self._flops, self._compiled)
         self.restart()
         return interval
 
     def restart(self) -> None:
         """Begin an interval, forgetting what was not taken: validating and saving are no steps."""
         self._begun, self._waited, self._flops = time.perf_counter(), 0.0, 0
+        self._compiled = 0.0

@@ -80,23 +80,28 @@ def test_a_system_that_is_better(texts: Path, capsys) -> None:
     assert (bad["name"], good["name"], result["lines"], result["protocol"]) == ("bad", "good", 40, "13a")
     assert result["better"] == "second" and result["difference"] == pytest.approx(good["bleu"] - bad["bleu"], abs=0.02)
     assert 0 < result["p_randomization"] < 0.01 and 0 < result["p_bootstrap"] < 0.01
+    low, high = result["difference_interval"]
+    assert 0 < low < result["difference"] < high
     assert bad["half_width"] > good["half_width"] > 0 and abs(bad["mean"] - bad["bleu"]) < bad["half_width"]
     printed = launch(capsys, *arguments)
     assert "The second is better" in printed and "p = 0.0" in printed and f"{good['bleu']:.2f}" in printed
     assert json.loads(launch(capsys, *arguments, "--json")) == result, "the seed is fixed"
     turned = json.loads(launch(capsys, "compare", "good", "bad", "--reference", "reference", "--json"))
     assert turned["better"] == "first" and turned["difference"] == -result["difference"]
+    assert turned["difference_interval"] == [-high, -low], "the same samples"
 
 
 def test_a_difference_that_may_be_chance() -> None:
     result = compare(("a", "b"), SLIGHTLY_WORSE, REFERENCE, REFERENCE, Protocol("paper"))
     assert result.difference > 0 and result.better is None
+    assert result.difference_interval[0] <= 0 < result.difference_interval[1]
     assert "second scores higher, but it may be by chance" in result.verdict
 
 
 def test_a_system_against_itself_is_the_same_and_not_significantly_so() -> None:
     result = compare(("a", "b"), WORSE, WORSE, REFERENCE, Protocol("13a"))
     assert (result.difference, result.p_bootstrap, result.p_randomization) == (0, 1, 1)
+    assert result.difference_interval == (0, 0)
     assert result.better is None and result.verdict == "The two score the same."
 
 

@@ -1,5 +1,6 @@
 """A sweep of minute models in real processes: failing, stopped, killed, and gone on with."""
 
+import csv
 import json
 import os
 import re
@@ -67,6 +68,12 @@ def test_what_fails_is_named_and_the_rest_is_done_once(launch, small_corpus: Pat
     assert found["explodes"]["bleu"] is None
     assert "base  running" in done.stderr and "base  done" in done.stderr, "a line for each change"
     assert "explodes  failed" in done.stderr
+    with (tmp_path / "runs" / "table.csv").open(encoding="utf-8", newline="") as file:
+        lines = {line["row"]: line for line in csv.DictReader(file)}
+    assert [line["config_hash"] for line in lines.values()] == [row["config_hash"] for row in found.values()]
+    assert float(lines["base"]["bleu"]) == found["base"]["bleu"]
+    assert lines["explodes"]["state"] == f"failed: {found['explodes']['reason']}"
+    assert "1 of 3 rows are done" in (tmp_path / "runs" / "report.html").read_text(encoding="utf-8")
     folders = sorted(path.name for path in (tmp_path / "runs" / "data").iterdir() if not path.name.startswith("."))
     assert len(folders) == 1, "rows share their prepared data"
 

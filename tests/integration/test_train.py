@@ -1,7 +1,9 @@
 """One command from text to a scored translation, and the same parameters however often it is stopped."""
 
+import datetime
 import json
 import os
+import platform
 import random
 import shutil
 import signal
@@ -40,6 +42,22 @@ def test_training_leaves_a_whole_run(trained: Path) -> None:
     encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
     assert report["parameters"] == 500 * 16 + encoder + decoder
     assert len((trained / "translations" / "test.hypothesis").read_text().split("\n")) == 12 + 1
+
+
+def test_the_report_says_what_trained_it_where_and_when(trained: Path) -> None:
+    report = json.loads((trained / "report.json").read_text())
+    assert report["command"].startswith("python launch.py train ") and str(trained) in report["command"]
+    assert report["machine"].startswith(f"{os.cpu_count()} cores (") and report["machine"].endswith(" GiB")
+    assert report["devices"] == jax.device_count()
+    assert report["versions"] == {"jax": jax.__version__, "python": platform.python_version()}
+    assert datetime.date.fromisoformat(report["date"]) <= datetime.datetime.now(datetime.UTC).date()
+    (call,) = report["calls"]
+    assert call["from_step"] == 0 and call["command"] == report["command"]
+    entries = metrics.read(trained)
+    assert report["training_seconds"] == pytest.approx(sum(entry["seconds"] for entry in entries))
+    # Softmax, normalisation and Adam weigh more in so small a model, and none of the products is missing.
+    assert report["training_flops"] < report["training_compiled_flops"] < 3 * report["training_flops"]
+    assert report["training_peak_flops"] is None, "no data sheet for a processor"
 
 
 def test_metrics_have_one_object_a_logged_step(trained: Path) -> None:
@@ -122,7 +140,10 @@ def test_a_run_can_be_made_longer_but_not_shorter(launch, tiny, trained: Path, t
     longer = launch("train", *tiny, "--workdir", run, "--training.num-steps", 45)
     assert longer.returncode == 0, longer.stderr
     assert "Averaged the checkpoints of steps 40, 45" in longer.stderr
-    assert json.loads((run / "report.json").read_text())["steps"] == 45
+    report = json.loads((run / "report.json").read_text())
+    assert report["steps"] == 45
+    assert [call["from_step"] for call in report["calls"]] == [0, 40]
+    assert report["command"].endswith("--training.num-steps 45")
 
 
 def test_what_was_never_trained_may_still_change(launch, tiny, tmp_path: Path) -> None:

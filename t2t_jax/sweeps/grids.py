@@ -1,0 +1,174 @@
+"""The tables of a sweep's report as text: the same for its page and for Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from t2t_jax.evaluation.comparison import Comparison
+from t2t_jax.sweeps import directions, table
+from t2t_jax.sweeps.table import Spread, Table, bleu, chrf, figure, millions, perplexity
+
+NOT_COMPARABLE = "not comparable"
+DASH = "–"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of text; the first column names the row."""
+
+    title: str
+    says: str
+    columns: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    words: Sequence[int] = (0,)
+    """Places of columns that are text; the others hold numbers."""
+
+
+def grids(found: Table) -> list[Grid]:
+    """Those that the sweep has numbers for; the scores come first and are always there."""
+    return [grid for make in (_scores, _differences, _directions, _costs, _splits) if (grid := make(found)).lines]
+
+
+def _scores(found: Table) -> Grid:
+    split, protocol = found.headline
+    lines = []
+    seeds = max(len(result.runs) for result in found.results)
+    papers = any(result.paper for result in found.results)
+    for result in found.results:
+        ppl, score = result.spread(perplexity(split)), result.spread(bleu(split, protocol))
+        line = [
+            result.name,
+            _spread(ppl, seeds) + ("" if result.comparable or ppl is None else f" ({NOT_COMPARABLE})"),
+            _spread(score, seeds),
+            _number(result.spread(millions), ".1f"),
+        ]
+        if papers:
+            row, in_paper = result.paper, result.spread(bleu(split, "paper"))
+            line += [
+                f"{row.perplexity:.2f}" if row else "",
+                f"{ppl.mean - row.perplexity:+.2f}" if row and ppl else "",
+                f"{row.bleu:.1f}" if row else "",
+                f"{in_paper.mean - row.bleu:+.2f}" if row and in_paper else "",
+            ]
+        lines.append([*line, result.status])
+    columns = ["row", "perplexity", f"BLEU ({protocol})", "parameters (M)"]
+    if papers:
+        columns += ["perplexity, paper", "difference", "BLEU, paper", "difference (paper's protocol)"]
+    says = f"On the {split} split; perplexity is per target token."
+    if seeds > 1:
+        says += f" Mean ± standard deviation over {seeds} seeds."
+    if not all(result.comparable for result in found.results):
+        says += " Perplexities marked as not comparable are per token of another tokenizer than base's."
+    return Grid("Scores", says, [*columns, "state"], lines, words=(0, len(columns)))
+
+
+def _differences(found: Table) -> Grid:
+    split, protocol = found.headline
+    lines, signatures = [], set[str]()
+    for result in found.results:
+        versus = result.versus
+        if isinstance(versus, Comparison):
+            low, high = versus.difference_interval
+            verdict = "by chance" if versus.better is None else ("better" if versus.better == "second" else "worse")
+            values = [f"{versus.difference:+.2f}", f"{low:+.2f} … {high:+.2f}"]
+            values += [f"{versus.p_bootstrap:.4f}", f"{versus.p_randomization:.4f}"]
+            lines.append([result.name, verdict, *values, str(result.compared_seed)])
+            signatures |= set(versus.signatures.values())
+        elif versus is not None:
+            lines.append([result.name, versus, DASH, DASH, DASH, DASH, DASH])
+    says = (
+        f"BLEU ({protocol}) of the {split} split less that of {found.base.name}, with 95% of paired bootstrap samples; "
+        "better or worse only where both tests find p < 0.05. One seed of each is compared."
+    )
+    says += f" {'; '.join(sorted(signatures))}." if signatures else ""
+    columns = ["row", "verdict", "difference", "95%", "p, bootstrap", "p, randomisation", "seed"]
+    return Grid(f"Beside {found.base.name}", says, columns, lines, words=(0, 1))
+
+
+def _directions(found: Table) -> Grid:
+    beside = directions.directions(found)
+    lines = [
+        [
+            one.result.name,
+            ", ".join(one.rows),
+            one.perplexity_verdict,
+            one.bleu_verdict,
+            f"{one.perplexity:+.2f}",
+            " ".join(f"{value:+.2f}" for value in one.perplexity_there),
+            f"{one.bleu:+.2f}",
+            " ".join(f"{value:+.1f}" for value in one.bleu_there),
+        ]
+        for one in beside
+    ]
+    says = (
+        "Rows of Table 3 that change the same settings in the same direction, as differences to base there and here. "
+        f"Up to {directions.SAME_PERPLEXITY:.1%} of base's perplexity, or {directions.SAME_BLEU} BLEU, counts as none."
+    )
+    for what, verdicts in (
+        ("Perplexity", {one.result.name: one.perplexity_verdict for one in beside}),
+        ("BLEU", {one.result.name: one.bleu_verdict for one in beside}),
+    ):
+        agreeing = sum(verdict.startswith("agrees") for verdict in verdicts.values())
+        contrary = [name for name, verdict in verdicts.items() if verdict.startswith("contrary")]
+        says += f" {what} agrees in {agreeing} of {len(verdicts)} rows"
+        says += f" and goes the other way in {', '.join(contrary)}." if contrary else " and goes the other way in none."
+    columns = ["row", "in Table 3", "perplexity", "BLEU", "perplexity here", "there", "BLEU here", "there"]
+    return Grid("Does it go the paper's way?", says, columns, lines, words=range(4))
+
+
+def _costs(found: Table) -> Grid:
+    lines = []
+    for result in found.results:
+        if result.reports:
+            values = [result.spread(figure(key)) for key in COSTS]
+            speed = table.spread(run.tokens_per_second for run in result.runs if run.report is not None)
+            lines.append(
+                [
+                    result.name,
+                    f"{result.reports[0]['parameters']:,}",
+                    f"{result.reports[0]['steps']:,}",
+                    *(_number(value, ".3e") for value in values[:3]),
+                    DASH if values[3] is None or not values[3].mean else f"{values[3].mean / 60:.1f}",
+                    _number(speed, ",.0f"),
+                ]
+            )
+    says = (
+        "FLOPs of training: of the model's products, counted from the batches; of everything, by the compiler's count; "
+        "and as the paper estimates them, time × devices × the rate of one on its data sheet, which is not known for "
+        "processors (–). Time is that of training steps. A mean over the seeds."
+    )
+    columns = ["row", "parameters", "steps", "FLOPs, counted", "by the compiler", "by the paper's method"]
+    return Grid("What it took", says, [*columns, "minutes", "target tokens/s"], lines)
+
+
+COSTS = ("training_flops", "training_compiled_flops", "training_peak_flops", "training_seconds")
+
+
+def _splits(found: Table) -> Grid:
+    splits, protocols = found.splits_and_protocols
+    lines = []
+    for result in found.results:
+        for split in splits:
+            scores = [result.spread(bleu(split, protocol)) for protocol in protocols]
+            if any(scores):
+                scores = [result.spread(perplexity(split)), *scores, result.spread(chrf(split))]
+                lines.append([result.name, split, *map(_spread, scores)])
+    scored = [scores for report in found.reports for scores in report["splits"].values()]
+    signatures = sorted({text for scores in scored for text in scores["signatures"].values()})
+    says = f"Signatures: {'; '.join(signatures)}." if signatures else ""
+    columns = ["row", "split", "perplexity", *(f"BLEU {protocol}" for protocol in protocols), "chrF"]
+    return Grid("Every split and protocol", says, columns, lines, words=(0, 1))
+
+
+def _spread(spread: Spread | None, seeds: int = 1) -> str:
+    if spread is None:
+        return DASH
+    deviation = "" if spread.deviation is None else f" ± {spread.deviation:.2f}"
+    fewer = f" ({spread.count} seed{'s' * (spread.count > 1)})" if spread.count < seeds else ""
+    return f"{spread.mean:.2f}{deviation}{fewer}"
+
+
+def _number(spread: Spread | None, shown: str) -> str:
+    return DASH if spread is None else re.sub(r"e\+?(-?)0*(\d)", r"e\1\2", format(spread.mean, shown))
