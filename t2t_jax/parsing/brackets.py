@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -275,7 +276,10 @@ class Parse(NamedTuple):
 
 
 def score(
-    gold: Sequence[str], test: Sequence[str], parameters: Parameters = COLLINS, names: tuple[str, str] = ("gold", "test")
+    gold: Sequence[str],
+    test: Sequence[str],
+    parameters: Parameters = COLLINS,
+    names: tuple[str, str] = ("gold", "test"),
 ) -> Result:
     """Compare trees, one a line, line by line; of unequal numbers of lines, those that both have.
 
@@ -289,9 +293,27 @@ def score(
     """
     sentences = []
     for number, lines in enumerate(zip(gold, test, strict=False), start=1):
-        right, guess = (read(line, parameters, f"{name}, line {number:,}") for line, name in zip(lines, names, strict=True))
+        right, guess = (
+            read(line, parameters, f"{name}, line {number:,}") for line, name in zip(lines, names, strict=True)
+        )
         sentences.append(_compare(right, guess, parameters))
     return Result(sentences, parameters)
+
+
+def unmatched(line: str, other: str, parameters: Parameters = COLLINS) -> set[Bracket]:
+    """Constituents of a tree that the other tree of the same sentence lacks, over all words, deleted ones too.
+
+    Raises:
+      DataError: a line is not brackets.
+    """
+    found = set(_counted(read(other, parameters, "text"), parameters))
+    everything = read(line, dataclasses.replace(parameters, deleted=frozenset()), "text").brackets
+    counted = read(line, parameters, "text").brackets  # the same constituents, over the words that count
+    return {
+        whole
+        for whole, bracket in zip(everything, map(_plain, counted), strict=True)
+        if parameters.counts(bracket) and bracket not in found
+    }
 
 
 def read(line: str, parameters: Parameters, place: str) -> Parse:
@@ -362,8 +384,11 @@ def _compare(gold: Parse, test: Parse, parameters: Parameters) -> Sentence:
 
 def _counted(parse: Parse, parameters: Parameters) -> list[Bracket]:
     """The constituents that count, their labels without function tags and indices."""
-    plain = (bracket._replace(label=re.split("[-=]", bracket.label)[0]) for bracket in parse.brackets)
-    return [bracket for bracket in plain if parameters.counts(bracket)]
+    return [bracket for bracket in map(_plain, parse.brackets) if parameters.counts(bracket)]
+
+
+def _plain(bracket: Bracket) -> Bracket:
+    return bracket._replace(label=re.split("[-=]", bracket.label)[0])
 
 
 def _matched(gold: Sequence[Bracket], test: Sequence[Bracket], parameters: Parameters) -> int:
