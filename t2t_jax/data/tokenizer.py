@@ -17,6 +17,7 @@ import sentencepiece
 from t2t_jax import config
 from t2t_jax.errors import ConfigError, DataError, RunError
 from t2t_jax.files import write_atomically
+from t2t_jax.parsing.linear import UNKNOWN_TAG
 from t2t_jax.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIAL_SYMBOLS, UNK_ID
 
 SENTENCEPIECE_FILE, WHITESPACE_FILE, MARIAN_FILE = "tokenizer.model", "tokenizer.vocabulary", "tokenizer.marian.json"
@@ -214,9 +215,8 @@ class BracketTokenizer:
         return [[self._ids.get(token, UNK_ID) for token in _tokens(line)] for line in lines]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The tokens of a tree; what is no such token becomes <unk>."""
-        unknown = SPECIAL_SYMBOLS[UNK_ID]
-        return " ".join(self._brackets[i - self._first] if i >= self._first else unknown for i in map(int, ids))
+        """The tokens of a tree; what is no such token stands for a word of unknown tag."""
+        return " ".join(self._brackets[i - self._first] if i >= self._first else UNKNOWN_TAG for i in map(int, ids))
 
     def plain(self, line: str) -> str:
         return line

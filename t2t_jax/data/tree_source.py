@@ -32,8 +32,8 @@ class TreeFiles:
     def pairs(self, split: Split) -> Iterator[Pair]:
         path = self._file(split)
         for tree in read_trees(_text(path), path.name):
-            if (tree := normalised(tree)) is not None:
-                yield " ".join(words(tree)), " ".join(tokens_of(tree))
+            if (plain := normalised(tree)) is not None:
+                yield " ".join(words(plain)), " ".join(tokens_of(plain))
 
     def fingerprint(self, split: Split) -> dict[str, str]:
         return digests([self._file(split)])

@@ -251,9 +251,9 @@ def _bracket_table(report: dict[str, Any]) -> dict[str, Any]:
         numbers += [_whole(scores.get(key)) for key in counts.values()]
         rows.append((split, numbers + _common_numbers(scores)))
     lead = (
-        "Labelled brackets as EVALB counts them with COLLINS.prm; ≤ 40: sentences of at most 40 words. Errors: sentences "
-        "that EVALB leaves out because the two trees’ words differ once punctuation is removed by tag. Mended: trees that "
-        "were not well-formed over the sentence’s words as the decoder wrote them."
+        "Labelled brackets as EVALB counts them with COLLINS.prm; ≤ 40: sentences of at most 40 words. Errors: "
+        "sentences that EVALB leaves out because the two trees’ words differ once punctuation is removed by tag. "
+        "Mended: trees that were not well-formed over the sentence’s words as the decoder wrote them."
     )
     return {"lead": lead, "titles": [*columns, *counts, *COMMON_TITLES], "rows": rows, "signatures": {}}
 

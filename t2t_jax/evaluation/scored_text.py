@@ -53,7 +53,8 @@ def read_contest(systems: Sequence[Path], split: Split, reference: Path | None =
       reference: file to compare both with. Without it the references of a run serve both; those of two must be equal.
 
     Raises:
-      UserError: no reference, a run without translations or of another task, or files that do not fit; the sentence names them.
+      UserError: no reference, a run without translations or of another task, or files that do not fit; the sentence
+        names them.
     """
     if reference is not None:
         answers = {reference: _read(reference)}

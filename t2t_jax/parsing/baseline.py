@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from t2t_jax.parsing.repair import UNKNOWN_TAG
+from t2t_jax.parsing.linear import UNKNOWN_TAG
 from t2t_jax.parsing.trees import ROOT, Tree
 
 

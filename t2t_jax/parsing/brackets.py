@@ -1,4 +1,4 @@
-"""Labelled bracketing scores of two files of trees, by the rules of EVALB (Sekine and Collins), to the printed digit."""
+"""Labelled bracketing scores of trees by the rules of EVALB (Sekine and Collins), to the printed digit."""
 
 from __future__ import annotations
 

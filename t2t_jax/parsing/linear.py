@@ -1,7 +1,8 @@
 """Trees as token sequences, the way "Grammar as a Foreign Language" (Vinyals et al., 2015) writes them.
 
-`(S (NP DT NN )NP (VP VBD )VP )S`: brackets close by name, and in the place of each word stands its tag, so that the tree
-of a sentence comes back exactly from the tokens and the words. Tags stay because EVALB leaves punctuation out by tag.
+`(S (NP DT NN )NP (VP VBD )VP )S`: brackets close by name, and in the place of each word stands its tag, so that a tree
+comes back exactly from the tokens and the words of its sentence. (There the tags were all XX; here they stay, because
+EVALB leaves punctuation out by tag.)
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Sequence
 
 from t2t_jax.errors import DataError
 from t2t_jax.parsing.trees import Tree, events
+
+UNKNOWN_TAG = "XX"  # of a word whose tag was not said
 
 
 def tokens_of(tree: Tree) -> list[str]:

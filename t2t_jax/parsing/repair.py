@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_jax.errors import DataError
-from t2t_jax.parsing.linear import tree_of
+from t2t_jax.parsing.linear import UNKNOWN_TAG, tree_of
 from t2t_jax.parsing.trees import ROOT, Tree
 
-UNKNOWN_TAG = "XX"  # of words that the decoder gave none
 STRETCH = 32  # brackets left over that are matched together; the time grows with their cube
+LONGEST = 2000  # tags and words that are aligned; the time grows with their product
 WELL_FORMED = re.compile(r"[()]?[^() \t\n\v\f\r]+")
 
 
@@ -28,10 +28,10 @@ def repair(tokens: Sequence[str], words: Sequence[str]) -> Repaired:
     """The tree over `words` (at least one) that is nearest to `tokens`, which may be anything.
 
     Tokens of a tree over so many words are that tree. Otherwise: tags are aligned with words by the fewest insertions
-    and deletions, with punctuation on punctuation; brackets are matched by the fewest relabelled and unmatched ones
-    (exactly, if at most `STRETCH` are left once those that match are out of the way); what is still open closes as late
-    as it can, what closes nothing goes, as do constituents without words; and the first constituent takes in what
-    stands beside it.
+    and deletions, punctuation on punctuation as far as it goes; brackets are matched by the fewest relabelled and
+    unmatched ones (exactly, if at most `STRETCH` are left once those that match are out of the way); what is still open
+    closes as late as it can, what closes nothing goes, and so does what is opened around nothing; the first constituent
+    takes in what stands beside it.
     """
     try:
         return Repaired(tree_of(tokens, words), 0)
@@ -40,35 +40,34 @@ def repair(tokens: Sequence[str], words: Sequence[str]) -> Repaired:
     usable = [token for token in tokens if WELL_FORMED.fullmatch(token)]
     aligned, moved = _align(usable, words)
     edits = len(tokens) - len(usable) + moved
-    partners, unmatched = _match([token for token in aligned if token[0] in "()"])
+    partners, unmatched = _match(aligned)
 
     opened: list[tuple[int, str, list[Tree]]] = [(-1, "", [])]
-    place = used = -1
+    matched, words_left = {-1, *partners.values()}, iter(words)
+    relabelled = 0
 
-    def close() -> int:
-        """Ends the innermost constituent; 2 edits if there is nothing in it."""
+    def close() -> None:
+        """Ends the innermost constituent, which is nothing if nothing is in it."""
         _, label, children = opened.pop()
         if children:
             opened[-1][2].append(Tree(label, tuple(children)))
-        return 0 if children else 2
 
-    for token in aligned:
-        if token[0] not in "()":
-            used += 1
-            opened[-1][2].append(Tree(token, word=words[used]))
-            continue
-        place += 1
+    for place, token in enumerate(aligned):
         if token[0] == "(":
             opened.append((place, token[1:], []))
+        elif token[0] != ")":
+            opened[-1][2].append(Tree(token, word=next(words_left)))
         elif place in partners:
-            start = partners[place]
-            while opened[-1][0] != start:
-                edits += close()
-            edits += (opened[-1][1] != token[1:]) + close()
+            while opened[-1][0] != partners[place]:
+                close()
+            relabelled += opened[-1][1] != token[1:]
+            close()
+        elif opened[-1][0] not in matched and not opened[-1][2]:
+            close()  # what was opened and closed around nothing
     while len(opened) > 1:
-        edits += close()
+        close()
     tree, joined = _one_root(opened[0][2])
-    return Repaired(tree, edits + unmatched + joined)
+    return Repaired(tree, edits + unmatched + relabelled + joined)
 
 
 def _one_root(found: list[Tree]) -> tuple[Tree, int]:
@@ -82,71 +81,97 @@ def _one_root(found: list[Tree]) -> tuple[Tree, int]:
 
 def _align(tokens: Sequence[str], words: Sequence[str]) -> tuple[list[str], int]:
     """The tokens with exactly as many tags as there are words, and how many were put in or left out."""
-    places = [place for place, token in enumerate(tokens) if token[0] not in "()"]
-    if len(places) == len(words):
+    tags = [token for token in tokens if token[0] not in "()"]
+    if len(tags) == len(words):
         return list(tokens), 0
-    near = words[: 2 * len(places)]  # of more words than that, those at the end have no tag
-    tags_odd, words_odd = ([not any(map(str.isalnum, x)) for x in side] for side in ([tokens[p] for p in places], near))
-    # cost[i, j]: least cost of giving the first j words the first i tags.
-    cost = np.empty((len(places) + 1, len(near) + 1), np.int32)
-    cost[0] = 2 * np.arange(len(near) + 1)
-    steps = 2 * np.arange(len(near) + 1)
-    for i, odd in enumerate(tags_odd, start=1):
-        row = cost[i - 1] + 2
-        row[1:] = np.minimum(row[1:], cost[i - 1, :-1] + (np.asarray(words_odd, bool) != odd))
-        cost[i] = np.minimum.accumulate(row - steps) + steps
-    put_in: dict[int, int] = {}  # words without a tag, by the tag that comes before them
-    left_out: set[int] = set()
-    i, j = len(places), len(near)
-    while i or j:
-        if i and j and cost[i, j] == cost[i - 1, j - 1] + (words_odd[j - 1] != tags_odd[i - 1]):
-            i, j = i - 1, j - 1
-        elif j and cost[i, j] == cost[i, j - 1] + 2:
-            j -= 1
-            put_in[i] = put_in.get(i, 0) + 1
-        else:
-            i -= 1
-            left_out.add(places[i])
-    put_in[len(places)] = put_in.get(len(places), 0) + len(words) - len(near)
-    aligned = [UNKNOWN_TAG] * put_in.pop(0, 0) if places else []
-    tags = 0
-    for place, token in enumerate(tokens):
-        if place not in left_out:
+    if not tags:
+        return [*tokens, *[UNKNOWN_TAG] * len(words)], len(words)
+    left_out, put_in = _edit_script(tags, words)
+    aligned, number = [], 0
+    for token in tokens:
+        if token[0] in "()":
             aligned.append(token)
-        if tags < len(places) and place == places[tags]:
-            tags += 1
-            aligned += [UNKNOWN_TAG] * put_in.get(tags, 0)
-    if not places:
-        aligned += [UNKNOWN_TAG] * len(words)
-    return aligned, len(left_out) + abs(len(words) - len(places) + len(left_out))
+            continue
+        if number == 0:
+            aligned += [UNKNOWN_TAG] * put_in[0]
+        if number not in left_out:
+            aligned.append(token)
+        number += 1
+        aligned += [UNKNOWN_TAG] * put_in[number]
+    return aligned, len(left_out) + sum(put_in)
 
 
-def _match(brackets: Sequence[str]) -> tuple[dict[int, int], int]:
+def _edit_script(tags: Sequence[str], words: Sequence[str]) -> tuple[set[int], list[int]]:
+    """The tags to leave out, and how many to put in before the first and behind each: fewest first.
+
+    Among those, the ones that keep most punctuation on punctuation. What lies beyond `LONGEST` tags or words, or twice
+    as many words as tags, is not looked at: such tags go, such words get new ones.
+    """
+    near = words[: min(2 * len(tags), LONGEST)]
+    left_out = set(range(LONGEST, len(tags)))
+    put_in = [0] * len(tags) + [len(words) - len(near)]
+    tags = tags[:LONGEST]
+    odd_tags, odd_words = (np.asarray([not any(map(str.isalnum, x)) for x in side]) for side in (tags, near))
+    # A tag put in or left out costs more than all misplaced punctuation. cost[i, j]: i tags given to j words.
+    step = len(tags) + 1
+    steps = step * np.arange(len(near) + 1)
+    cost = np.empty((len(tags) + 1, len(near) + 1), np.int32)
+    cost[0] = steps
+    for i in range(1, len(tags) + 1):
+        row = cost[i - 1] + step
+        row[1:] = np.minimum(row[1:], cost[i - 1, :-1] + (odd_words != odd_tags[i - 1]))
+        cost[i] = np.minimum.accumulate(row - steps) + steps
+    i, j = len(tags), len(near)
+    while i or j:
+        # Of equally good ones the latest: what is missing or too much usually is so at the end.
+        if i and cost[i, j] == cost[i - 1, j] + step:
+            i -= 1
+            left_out.add(i)
+        elif j and cost[i, j] == cost[i, j - 1] + step:
+            j -= 1
+            put_in[i] += 1
+        else:
+            i, j = i - 1, j - 1
+    return left_out, put_in
+
+
+def _match(tokens: Sequence[str]) -> tuple[dict[int, int], int]:
     """For the place of each closing bracket that has one, the place of its opening one; and how many are left over."""
     partners: dict[int, int] = {}
-    left: list[int] = []
-    for place, bracket in enumerate(brackets):
-        # An opening bracket directly before its own closing one is a pair in some best matching.
-        if left and bracket[0] == ")" and brackets[left[-1]] == "(" + bracket[1:]:
-            partners[place] = left.pop()
+    left: list[tuple[int, int]] = []  # place of a bracket, and words before it
+    words, last = 0, len(tokens) - 1
+    rooted = tokens[0][0] == "(" and tokens[last] == ")" + tokens[0][1:]
+    if rooted:  # a pair around everything stays, so that there is one root
+        partners[last] = 0
+    for place, token in enumerate(tokens[rooted : last + (not rooted)], start=int(rooted)):
+        if token[0] not in "()":
+            words += 1
+        elif token[0] == ")" and left and left[-1][1] < words and tokens[left[-1][0]] == "(" + token[1:]:
+            # An opening bracket and its closing one with only words between them are a pair in some best matching.
+            partners[place] = left.pop()[0]
         else:
-            left.append(place)
+            left.append((place, words))
     unmatched = 0
     for start in range(0, len(left), STRETCH):
         stretch = left[start : start + STRETCH]
-        pairs = _best_pairs([brackets[place] for place in stretch])
-        partners |= {stretch[closing]: stretch[opening] for opening, closing in pairs}
+        pairs = _best_pairs([tokens[place] for place, _ in stretch], [before for _, before in stretch])
+        partners |= {stretch[closing][0]: stretch[opening][0] for opening, closing in pairs}
         unmatched += len(stretch) - 2 * len(pairs)
     return partners, unmatched
 
 
-def _best_pairs(brackets: Sequence[str]) -> list[tuple[int, int]]:
-    """(opening, closing) of a nesting with the fewest edits: one a bracket left over, one a pair of different names."""
+def _best_pairs(brackets: Sequence[str], words: Sequence[int]) -> list[tuple[int, int]]:
+    """(opening, closing) of a nesting with the fewest edits: one a bracket left over, one a pair of different names.
+
+    No pair is around nothing: `words` counts those before each bracket.
+    """
     n = len(brackets)
     cost = [[0] * (n + 1) for _ in range(n + 2)]  # of brackets i to before j
     partner = [[-1] * (n + 1) for _ in range(n + 1)]  # of bracket i among those
     for i in range(n - 1, -1, -1):
-        closings = [k for k in range(i + 1, n) if brackets[k][0] == ")"] if brackets[i][0] == "(" else []
+        closings = [
+            k for k in range(i + 1, n) if brackets[i][0] == "(" and brackets[k][0] == ")" and words[k] > words[i]
+        ]
         for j in range(i + 1, n + 1):
             cost[i][j] = cost[i + 1][j] + 1
             for k in closings:
