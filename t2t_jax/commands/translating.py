@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,7 +26,7 @@ from t2t_jax.parallel.channel import Channel
 from t2t_jax.parallel.processes import connected
 from t2t_jax.parsing.pictures import draw
 from t2t_jax.parsing.repair import Repaired
-from t2t_jax.parsing.trees import Tree, split_words
+from t2t_jax.parsing.trees import split_words
 from t2t_jax.progress import say
 
 
@@ -62,8 +62,11 @@ def parse(targets: Sequence[Path], options: command_line.Parse) -> int:
     experiment = run_directory.load_config(run)
     if experiment.data.task != "parsing":
         raise RunError(f"{str(run)!r} was trained for {experiment.data.task}, not for parsing.")
+    if options.pictures is not None:
+        with _pictures_in(options.pictures):
+            options.pictures.mkdir(parents=True, exist_ok=True)
     settle()
-    with _output(options.output) as file, _pictures(options.pictures) as draw_line:
+    with _output(options.output) as file:
         translator = Translator.load(run, options.decoding)
         told, task, mended, edits = _Cuts(), Parsing(), 0, 0
         lines = _decoded(read_lines(options.input) if options.input else lines_of(sys.stdin.buffer))
@@ -76,7 +79,9 @@ def parse(targets: Sequence[Path], options: command_line.Parse) -> int:
         for number, parsed in enumerate(in_chunks(lines, answer, Channel.alone()), start=1):
             if parsed is not None:
                 mended, edits = mended + (parsed.edits > 0), edits + parsed.edits
-                draw_line(number, parsed.tree)
+                if options.pictures is not None:
+                    with _pictures_in(options.pictures):
+                        write_atomically(options.pictures / f"{number:06}.svg", draw(parsed.tree) + "\n")
             text = "" if parsed is None else str(parsed.tree)
             file.write(text.encode("utf-8", errors="replace") + b"\n")
             file.flush()
@@ -87,20 +92,11 @@ def parse(targets: Sequence[Path], options: command_line.Parse) -> int:
 
 
 @contextlib.contextmanager
-def _pictures(folder: Path | None) -> Iterator[Callable[[int, Tree], None]]:
-    """Draws the tree of a line into the folder, if there is one."""
-
-    def draw_line(number: int, tree: Tree) -> None:
-        if folder is not None:
-            write_atomically(folder / f"{number:06}.svg", draw(tree) + "\n")
-
+def _pictures_in(folder: Path) -> Iterator[None]:
+    """Around what writes pictures: a folder or disk that does not take them is the user's to mend."""
     try:
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-        yield draw_line
+        yield
     except OSError as error:
-        if folder is None or isinstance(error, BrokenPipeError):
-            raise
         raise UserError(f"Pictures cannot be written to {str(folder)!r}: {error.strerror or error}.") from None
 
 
