@@ -76,8 +76,8 @@ def evaluate_split(run: Path, experiment: config.Experiment, translator: Transla
     references = [translator.tokenizer.plain(line) for line in references]
     task = task_of(experiment)
     scores = task.score(sources, decoded, references)
-    answers, expected = ([*map(task.answer, sources, side)] for side in (decoded, references))
-    return SplitResult(split, loss, scores, sources, expected, translations, answers)
+    answers, expected = map(task.answer, sources, decoded), map(task.reference, sources, references)
+    return SplitResult(split, loss, scores, sources, list(expected), translations, list(answers))
 
 
 def translate_all(translator: Translator, lines: list[str], description: str) -> list[Translation]:

@@ -22,7 +22,7 @@ from t2t_jax.data.sources import Split, read_lines
 from t2t_jax.errors import DataError, RunError
 from t2t_jax.evaluation import plots
 from t2t_jax.evaluation.evaluate import ATTENTION
-from t2t_jax.evaluation.tasks import task_of
+from t2t_jax.evaluation.tasks import Parsing
 from t2t_jax.files import write_atomically
 from t2t_jax.parsing.brackets import unmatched
 from t2t_jax.parsing.pictures import IN_PAGE, draw
@@ -297,16 +297,16 @@ def _samples(run: Path, experiment: config.Experiment, report: dict[str, Any]) -
     numbers = range(1, len(sources) + 1, distance)[:SAMPLES]
     found = {"split": split, "lines": len(sources), "distance": distance, "trees": _parses(experiment)}
     if _parses(experiment):
-        answer = task_of(experiment).answer
-        drawn = ((n, _drawn(answer(sources[n - 1], references[n - 1]), hypotheses[n - 1])) for n in numbers)
+        drawn = ((n, _drawn(sources[n - 1], references[n - 1], hypotheses[n - 1])) for n in numbers)
         return found | {"samples": [(n, pictures) for n, pictures in drawn if pictures]}
     sides = sources, references, hypotheses
     return found | {"samples": [(n, [_shown(side[n - 1]) for side in sides]) for n in numbers]}
 
 
-def _drawn(gold: str, found: str) -> list[Markup] | None:
+def _drawn(source: str, target: str, found: str) -> list[Markup] | None:
     """The right tree and the run's own, in each what the other lacks marked; None if there are no such trees."""
     try:
+        gold = Parsing().reference(source, target)
         trees = [parse(line) for line in (gold, found)]
         marked = unmatched(gold, found), unmatched(found, gold)
     except DataError:

@@ -15,6 +15,7 @@ from t2t_jax import config
 from t2t_jax.evaluation.bleu import PROTOCOLS, Score, bleu, chrf
 from t2t_jax.evaluation.bleu import Protocol as BleuProtocol
 from t2t_jax.parsing import brackets
+from t2t_jax.parsing.linear import tree_of
 from t2t_jax.parsing.repair import Repaired, repair
 from t2t_jax.parsing.trees import split_words
 
@@ -39,7 +40,11 @@ class Task(Protocol):
     """From the decoder's text to numbers."""
 
     def answer(self, source: str, decoded: str) -> str:
-        """What the text that was decoded for a source line, or its reference, says: one line."""
+        """What the text that was decoded for a source line says: one line."""
+        ...
+
+    def reference(self, source: str, target: str) -> str:
+        """What a source line's target text says, likewise."""
         ...
 
     def score(self, sources: Sequence[str], decoded: Sequence[str], references: Sequence[str]) -> Scores:
@@ -64,6 +69,9 @@ class Translation:
 
     def answer(self, source: str, decoded: str) -> str:
         return decoded
+
+    def reference(self, source: str, target: str) -> str:
+        return target
 
     def score(self, sources: Sequence[str], decoded: Sequence[str], references: Sequence[str]) -> TranslationScores:
         names = dict.fromkeys((self.protocol, *PROTOCOLS))
@@ -112,10 +120,13 @@ class Parsing:
         mended = self.mend(source, decoded)
         return "" if mended is None else str(mended.tree)
 
+    def reference(self, source: str, target: str) -> str:
+        return str(tree_of(target.split(" "), split_words(source))) if target else ""
+
     def score(self, sources: Sequence[str], decoded: Sequence[str], references: Sequence[str]) -> ParsingScores:
         mended = [self.mend(*pair) for pair in zip(sources, decoded, strict=True)]
         trees = ["" if one is None else str(one.tree) for one in mended]
-        gold = [self.answer(*pair) for pair in zip(sources, references, strict=True)]
+        gold = [self.reference(*pair) for pair in zip(sources, references, strict=True)]
         edits = [one.edits for one in mended if one is not None]
         return ParsingScores(brackets.score(gold, trees), sum(map(bool, edits)), sum(edits))
 

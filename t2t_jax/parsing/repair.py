@@ -10,7 +10,8 @@ import numpy as np
 
 from t2t_jax.errors import DataError
 from t2t_jax.parsing.linear import UNKNOWN_TAG, tree_of
-from t2t_jax.parsing.trees import ROOT, Tree
+from t2t_jax.parsing.punctuation import may_have, tag_for
+from t2t_jax.parsing.trees import ROOT, Tree, events
 
 STRETCH = 32  # brackets left over that are matched together; the time grows with their cube
 LONGEST = 2000  # tags and words that are aligned; the time grows with their product
@@ -27,14 +28,16 @@ class Repaired(NamedTuple):
 def repair(tokens: Sequence[str], words: Sequence[str]) -> Repaired:
     """The tree over `words` (at least one) that is nearest to `tokens`, which may be anything.
 
-    Tokens of a tree over so many words are that tree. Otherwise: tags are aligned with words by the fewest insertions
-    and deletions, punctuation on punctuation as far as it goes; brackets are matched by the fewest relabelled and
-    unmatched ones (exactly, if at most `STRETCH` are left once those that match are out of the way); what is still open
-    closes as late as it can, what closes nothing goes, and so does what is opened around nothing; the first constituent
-    takes in what stands beside it.
+    Tokens of a tree over so many words are that tree, if no punctuation has a tag that it cannot have. Otherwise: tags
+    are aligned with words by the fewest insertions, deletions and changes; brackets are matched by the fewest that are
+    relabelled or left over (exactly, if at most `STRETCH` remain once those that match are out of the way); what is
+    still open closes as late as it can, what closes nothing goes, and so does what is opened around nothing; the first
+    constituent takes in what stands beside it.
     """
     try:
-        return Repaired(tree_of(tokens, words), 0)
+        tree = tree_of(tokens, words)
+        if all(may_have(event.word, event.label) for event in events(tree) if event.kind == "word"):
+            return Repaired(tree, 0)
     except DataError:
         pass
     usable = [token for token in tokens if WELL_FORMED.fullmatch(token)]
@@ -80,54 +83,50 @@ def _one_root(found: list[Tree]) -> tuple[Tree, int]:
 
 
 def _align(tokens: Sequence[str], words: Sequence[str]) -> tuple[list[str], int]:
-    """The tokens with exactly as many tags as there are words, and how many were put in or left out."""
+    """The tokens with exactly one possible tag for each word, and how many were put in, left out or changed."""
     tags = [token for token in tokens if token[0] not in "()"]
-    if len(tags) == len(words):
-        return list(tokens), 0
-    if not tags:
-        return [*tokens, *[UNKNOWN_TAG] * len(words)], len(words)
     left_out, put_in = _edit_script(tags, words)
-    aligned, number = [], 0
+    aligned, number, used, changed = [], 0, iter(words), 0
     for token in tokens:
         if token[0] in "()":
             aligned.append(token)
             continue
         if number == 0:
-            aligned += [UNKNOWN_TAG] * put_in[0]
+            aligned += [tag_for(next(used), UNKNOWN_TAG) for _ in range(put_in[0])]
         if number not in left_out:
-            aligned.append(token)
+            aligned.append(tag_for(next(used), token))
+            changed += aligned[-1] != token
         number += 1
-        aligned += [UNKNOWN_TAG] * put_in[number]
-    return aligned, len(left_out) + sum(put_in)
+        aligned += [tag_for(next(used), UNKNOWN_TAG) for _ in range(put_in[number])]
+    aligned += [tag_for(word, UNKNOWN_TAG) for word in used]  # there were no tags at all
+    return aligned, len(left_out) + sum(put_in) + changed
 
 
 def _edit_script(tags: Sequence[str], words: Sequence[str]) -> tuple[set[int], list[int]]:
-    """The tags to leave out, and how many to put in before the first and behind each: fewest first.
+    """The tags to leave out, and how many to put in before the first and behind each, so that least is to be done.
 
-    Among those, the ones that keep most punctuation on punctuation. What lies beyond `LONGEST` tags or words, or twice
-    as many words as tags, is not looked at: such tags go, such words get new ones.
+    What lies beyond `LONGEST` tags or words, or twice as many words as tags, is not looked at: such tags go, such words
+    get new ones.
     """
     near = words[: min(2 * len(tags), LONGEST)]
     left_out = set(range(LONGEST, len(tags)))
     put_in = [0] * len(tags) + [len(words) - len(near)]
     tags = tags[:LONGEST]
-    odd_tags, odd_words = (np.asarray([not any(map(str.isalnum, x)) for x in side]) for side in (tags, near))
-    # A tag put in or left out costs more than all misplaced punctuation. cost[i, j]: i tags given to j words.
-    step = len(tags) + 1
-    steps = step * np.arange(len(near) + 1)
-    cost = np.empty((len(tags) + 1, len(near) + 1), np.int32)
+    wrong = {tag: np.asarray([not may_have(word, tag) for word in near], np.int32) for tag in set(tags)}
+    steps = np.arange(len(near) + 1, dtype=np.int32)
+    cost = np.empty((len(tags) + 1, len(near) + 1), np.int32)  # [i, j]: of the first i tags for the first j words
     cost[0] = steps
-    for i in range(1, len(tags) + 1):
-        row = cost[i - 1] + step
-        row[1:] = np.minimum(row[1:], cost[i - 1, :-1] + (odd_words != odd_tags[i - 1]))
+    for i, tag in enumerate(tags, start=1):
+        row = cost[i - 1] + 1
+        row[1:] = np.minimum(row[1:], cost[i - 1, :-1] + wrong[tag])
         cost[i] = np.minimum.accumulate(row - steps) + steps
     i, j = len(tags), len(near)
     while i or j:
         # Of equally good ones the latest: what is missing or too much usually is so at the end.
-        if i and cost[i, j] == cost[i - 1, j] + step:
+        if i and cost[i, j] == cost[i - 1, j] + 1:
             i -= 1
             left_out.add(i)
-        elif j and cost[i, j] == cost[i, j - 1] + step:
+        elif j and cost[i, j] == cost[i, j - 1] + 1:
             j -= 1
             put_in[i] += 1
         else:

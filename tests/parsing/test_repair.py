@@ -10,6 +10,7 @@ from t2t_jax.config import Data
 from t2t_jax.data.sources import open_source
 from t2t_jax.parsing.baseline import right_branching
 from t2t_jax.parsing.linear import tokens_of
+from t2t_jax.parsing.punctuation import LEFT_OUT, TAGS, tag_for
 from t2t_jax.parsing.repair import LONGEST, repair
 from t2t_jax.parsing.trees import Tree, parse, words
 
@@ -97,6 +98,13 @@ def test_brackets_are_matched_by_the_fewest_edits(brackets: list[str]) -> None:
     assert repair(tokens, sentence).edits == fewest_edits(tuple(brackets))
 
 
+def test_punctuation_of_the_treebank_has_a_tag_it_may_have() -> None:
+    tagged = [(word, tag) for s, t in PAIRS for word, tag in zip(s, [x for x in t if x[0] not in "()"], strict=True)]
+    assert all(tag_for(word, tag) == tag for word, tag in tagged)
+    marks = {word for word, tag in tagged if tag in LEFT_OUT}
+    assert marks <= TAGS.keys()
+
+
 @pytest.mark.parametrize(
     ("tokens", "sentence", "tree", "edits"),
     [
@@ -108,6 +116,9 @@ def test_brackets_are_matched_by_the_fewest_edits(brackets: list[str]) -> None:
         ("(S NN , . )S", "a , b .", "(S (NN a) (, ,) (XX b) (. .))", 1),
         ("(S NN )S (NP NN )NP", "a b", "(S (NN a) (NP (NN b)))", 1),
         ("(S NN NN NN )S", "a b", "(S (NN a) (NN b))", 1),
+        ("(S NN NN )S", "a ,", "(S (NN a) (, ,))", 1),
+        ("(S , HYPH : )S", "a - -", "(S (XX a) (HYPH -) (: -))", 1),
+        ("(S (NP NN NN )NP , VB NN NN . )S", "a , b c .", "(S (NP (NN a)) (, ,) (VB b) (NN c) (. .))", 2),
         ("NN NN", "a b", "(TOP (NN a) (NN b))", 2),
         ("", "a b", "(TOP (XX a) (XX b))", 4),
         ("(S )S", "a", "(TOP (XX a))", 5),
