@@ -23,10 +23,12 @@ from t2t_jax.errors import ConfigError, NonFiniteLoss, UserError, exit_status, s
 from t2t_jax.launcher import job_folder, submit
 from t2t_jax.options import (
     Bleu,
+    Brackets,
     Compare,
     Evaluate,
     Export,
     Import,
+    Parse,
     Plan,
     Prepare,
     Report,
@@ -63,11 +65,13 @@ VERBS = {
     "train-row": Verb("DIR RUN", TrainRow, "sweeping", "train_row"),
     "evaluate": Verb("RUN", Evaluate, "scoring"),
     "translate": Verb("RUN…", Translate, "translating"),
+    "parse": Verb("RUN", Parse, "translating"),
     "score": Verb("RUN…", Score, "translating"),
     "export": Verb("RUN", Export, "exchange"),
     "import": Verb("DIR", Import, "exchange", "import_model"),
     "report": Verb("[RUN…]", Report, "reporting"),
     "bleu": Verb("", Bleu, "scoring"),
+    "brackets": Verb("", Brackets, "scoring"),
     "compare": Verb("SYSTEM SYSTEM", Compare, "scoring"),
 }
 COUNTED = ("no target", "one target", "two targets")

@@ -91,8 +91,10 @@ class Model:
 class Data:
     """Where the text comes from and how it becomes batches, sections 5.1 and 5.2."""
 
+    task: Literal["translation", "parsing"] = "translation"
+    """What a model learns: the translation of a sentence, or its constituency tree (section 6.3)."""
     source: Literal["embedded", "files", "tfds"] = "embedded"
-    """The corpus inside the package, local text files, or TensorFlow Datasets' WMT14."""
+    """The task's corpus inside the package, local files, or TensorFlow Datasets' WMT14."""
     directory: str | None = None
     """files: the folder of the text files. tfds: where archives and prepared records are kept (None: TFDS's own)."""
     source_language: str = "en"
@@ -100,11 +102,16 @@ class Data:
     target_language: str = "de"
     """Language translated to."""
     train: str = "train"
-    """files: stem of train.en and train.de, or a TSV (train.tsv); either may be gzipped. tfds: the split's name."""
+    """files: stem of train.en and train.de, or a TSV (train.tsv); of train.trees for parsing; any may be gzipped. tfds:
+    the split's name."""
     validation: str = "valid"
     """Likewise, for the loss that is watched during training."""
     test: str = "test"
-    """Likewise, for BLEU at the end."""
+    """Likewise, for the scores at the end."""
+    extra_train: str | None = None
+    """files: stem of a second training corpus, mixed with the first; of parsed text for semi-supervised training."""
+    extra_share: float = 0.5
+    """Share of training pairs that come from `extra_train`: the corpus that has too few is repeated."""
     tokenizer: Literal["sentencepiece", "whitespace"] = "sentencepiece"
     """BPE made from the training text, or white space for text segmented elsewhere ('@@ ' is joined on output)."""
     tokenizer_from: str | None = None
@@ -158,6 +165,15 @@ class Data:
                 )
         if not 0.9 <= self.character_coverage <= 1:
             raise ConfigError(f"data: character_coverage={self.character_coverage} must lie between 0.9 and 1.")
+        if not 0 < self.extra_share < 1:
+            raise ConfigError(f"data: extra_share={self.extra_share} must lie between 0 and 1.")
+        if self.extra_train is not None and self.source != "files":
+            raise ConfigError(f"data: extra_train={self.extra_train!r} needs source='files', not {self.source!r}.")
+        if self.task == "parsing" and (self.source == "tfds" or self.tokenizer != "sentencepiece"):
+            raise ConfigError(
+                "data: task='parsing' takes trees from source='embedded' or 'files' and tokenizer='sentencepiece', not "
+                f"{self.source!r} and {self.tokenizer!r}."
+            )
         if self.source_language == self.target_language:
             raise ConfigError(f"data: source_language and target_language are both {self.source_language!r}.")
 

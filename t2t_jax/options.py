@@ -93,7 +93,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Loss, perplexity, BLEU by all protocols and chrF of a run."""
+    """Loss, perplexity, BLEU by all protocols and chrF of a run; of one that parses, EVALB's scores."""
 
     decoding: DecodingSettings
     split: Literal["validation", "test"] | None = None
@@ -133,6 +133,21 @@ class Translate:
     seed: int = 0
     """With --sample: decides the draws; a line's do not depend on its neighbours, and equal lines draw alike."""
     process: ThisProcess = field(default_factory=Processes)
+    beam: Beam = None
+    alpha: Alpha = None
+
+
+@dataclass(frozen=True)
+class Parse:
+    """The constituency tree of each line: standard input to standard output, one tree over exactly the line's words."""
+
+    decoding: DecodingSettings
+    input: Path | None = None
+    """File to read instead of standard input: a sentence a line, its words (and punctuation) parted by white space."""
+    output: Path | None = None
+    """File to write instead of standard output; appears when it is complete."""
+    pictures: Path | None = None
+    """Folder to draw the trees into, as SVG files named after their lines' numbers."""
     beam: Beam = None
     alpha: Alpha = None
 
@@ -201,6 +216,22 @@ class Bleu:
     """The paper's protocol: „ counts as an ordinary quote, as in the reference behind the paper's scores."""
     json: bool = False
     """Print one JSON object instead of the table."""
+
+
+@dataclass(frozen=True)
+class Brackets:
+    """EVALB's scores of a file of trees: labelled brackets, complete matches, crossing brackets, tags."""
+
+    gold: Path = tyro.MISSING
+    """Right trees, one a line; plain or gzipped, as are the others."""
+    test: Path = tyro.MISSING
+    """Trees to score; line n is that of the right trees' line n."""
+    parameters: Path | None = None
+    """EVALB's parameter file; by default the rules of its COLLINS.prm."""
+    sentences: bool = False
+    """Print EVALB's table of sentences before its summary."""
+    json: bool = False
+    """Print one JSON object instead."""
 
 
 @dataclass(frozen=True)

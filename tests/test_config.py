@@ -27,7 +27,7 @@ def test_shipped_experiment_opens_with_its_command_and_hardware(path: Path) -> N
     text = path.read_text()
     assert f"python launch.py train experiments/{path.name}" in text
     assert "Hardware" in text
-    assert "BLEU" in text
+    assert ("F1" if load_experiment(path).data.task == "parsing" else "BLEU") in text
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda p: p.stem)
@@ -59,6 +59,17 @@ def test_wmt_experiments_are_the_papers_recipe(
     assert experiment.data.vocabulary_size == vocabulary
     assert (experiment.data.source_tokens_per_batch, experiment.data.target_tokens_per_batch) == (25_000, 25_000)
     assert (experiment.decoding.beam_size, experiment.decoding.alpha, experiment.decoding.extra_length) == (4, 0.6, 50)
+
+
+@pytest.mark.parametrize(
+    ("name", "vocabulary", "extra"), [("parsing_wsj", 16_000, None), ("parsing_semisupervised", 32_000, "parsed")]
+)
+def test_parsing_experiments_are_the_papers_recipe(name: str, vocabulary: int, extra: str | None) -> None:
+    experiment = load_experiment(next(p for p in EXPERIMENTS if p.stem == name))
+    model, data, decoding = experiment.model, experiment.data, experiment.decoding
+    assert (model.num_layers, model.d_model, model.norm) == (4, 1024, "post")
+    assert (data.task, data.vocabulary_size, data.extra_train) == ("parsing", vocabulary, extra)
+    assert (decoding.beam_size, decoding.alpha, decoding.extra_length) == (21, 0.3, 300)
 
 
 @given(

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1]
 ORDER = [
     {"symbols", "errors"},
     {"checks"},
-    {"config", "progress", "files", "machine"},
+    {"config", "progress", "files", "machine", "parsing"},
     {"seal"},
     {"experiment_file", "presets", "data", "model", "parallel"},
     {"run_directory", "run_lock", "launcher"},

@@ -1,14 +1,17 @@
-"""Verbs that put a number on translations."""
+"""Verbs that put a number on translations and trees."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from t2t_jax import config, run_directory
 from t2t_jax.command_line import DONE
 from t2t_jax.commands import settle
+from t2t_jax.data.sources import read_lines
 from t2t_jax.data.tokenizer import Tokenizer
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.errors import UserError
@@ -18,8 +21,10 @@ from t2t_jax.evaluation.comparison import compare as compare_systems
 from t2t_jax.evaluation.evaluate import SplitResult, evaluate_split, write_report
 from t2t_jax.evaluation.report_page import write_page
 from t2t_jax.evaluation.scored_text import read_contest, read_pair
-from t2t_jax.options import Bleu, Compare, Evaluate
+from t2t_jax.options import Bleu, Brackets, Compare, Evaluate
 from t2t_jax.parallel.processes import connected
+from t2t_jax.parsing.brackets import COLLINS, Parameters
+from t2t_jax.parsing.brackets import score as score_brackets
 from t2t_jax.progress import say
 from t2t_jax.run_lock import locked
 
@@ -66,6 +71,35 @@ def bleu(targets: Sequence[Path], options: Bleu) -> int:
     return DONE
 
 
+def brackets(targets: Sequence[Path], options: Brackets) -> int:
+    """Score two files of trees."""
+    gold, test = (_lines(path) for path in (options.gold, options.test))
+    parameters = COLLINS
+    if options.parameters is not None:
+        parameters = Parameters.parse("\n".join(_lines(options.parameters)), str(options.parameters))
+    result = score_brackets(gold, test, parameters, (str(options.gold), str(options.test)))
+    errors = [f"{i} : {sentence.error}" for i, sentence in enumerate(result.sentences, start=1) if sentence.error]
+    for error in errors[: parameters.max_errors + 1]:
+        say(error)
+    if len(errors) > parameters.max_errors + 1:
+        say(f"{len(errors):,} errors in all. EVALB stops here (MAX_ERROR {parameters.max_errors}); this goes on.")
+    if len(gold) != len(test):
+        say(f"The gold file has {len(gold):,} lines, the test file {len(test):,}; those that both have are scored.")
+    if options.json:
+        found: dict[str, Any] = {"all": result.all.as_json(), f"len<={parameters.cutoff}": result.short.as_json()}
+        if options.sentences:
+            found["sentences"] = [dataclasses.asdict(sentence) for sentence in result.sentences]
+        print(json.dumps(found, indent=2))
+    else:
+        print((result.table() if options.sentences else "") + result.summary(), end="")
+    return DONE
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file; bytes that are not UTF-8 are characters like others."""
+    return [line.decode("utf-8", errors="surrogateescape") for line in read_lines(path)]
+
+
 def compare(targets: Sequence[Path], options: Compare) -> int:
     """Test whether two systems differ."""
     contest = read_contest(targets, options.split, options.reference)
@@ -93,15 +127,14 @@ def print_samples(result: SplitResult, tokenizer: Tokenizer) -> None:
     for i in range(0, len(result.sources), distance)[:SAMPLES]:
         print(f"source:      {tokenizer.plain(result.sources[i])}")
         print(f"reference:   {result.references[i]}")
-        print(f"translation: {result.translations[i].text}\n")
+        print(f"translation: {result.answers[i]}\n")
 
 
 def print_scores(results: Sequence[SplitResult]) -> None:
     """A line for each score of each split."""
     for result in results:
-        for name, score in result.bleu.items():
-            print(f"{result.split}  BLEU ({name}) {score.value:.2f}   {score.signature}")
-        print(f"{result.split}  chrF {result.chrf.value:.2f}   {result.chrf.signature}")
+        for line in result.scores.lines():
+            print(f"{result.split}  {line}")
         scored = f"{result.loss.tokens:,} tokens of {result.loss.pairs:,} pairs"
         print(f"{result.split}  perplexity {result.loss.perplexity:.2f} per target token, {scored}")
         cut = sum(translation.cut for translation in result.translations)

@@ -21,6 +21,8 @@ from t2t_jax.sweeps.live import LiveTable, title
 from t2t_jax.sweeps.rows import Row, State
 from t2t_jax.training import calls
 
+REPORTED = ("parameters", "split", "perplexity", "bleu", "f1")
+
 
 def sweep(targets: Sequence[Path], options: Sweep) -> int:
     """Train every row that is not done, as far as nothing else does, and print what there is."""
@@ -118,7 +120,8 @@ def _as_json(planned: rows.Sweep, states: dict[Row, State]) -> dict[str, Any]:
                 "num_steps": row.experiment.training.num_steps,
                 "reason": states[row].reason,
                 **{
-                    key: (rows.read_report(row) or {}).get(key) for key in ("parameters", "split", "perplexity", "bleu")
+                    key: (rows.read_report(row) or {}).get(key)
+                    for key in ("parameters", "split", "perplexity", "bleu", "f1")
                 },
             }
             for row in planned.rows
@@ -127,13 +130,12 @@ def _as_json(planned: rows.Sweep, states: dict[Row, State]) -> dict[str, Any]:
 
 
 def _as_text(planned: rows.Sweep, states: dict[Row, State]) -> str:
-    lines = [["row", "parameters", "perplexity", "BLEU", "state"]]
+    name, title_of_score = ("f1", "F1") if planned.rows[0].experiment.data.task == "parsing" else ("bleu", "BLEU")
+    lines = [["row", "parameters", "perplexity", title_of_score, "state"]]
     for row in planned.rows:
         state, report = states[row], rows.read_report(row)
         told = (
-            [f"{report['parameters']:,}", f"{report['perplexity']:.2f}", f"{report['bleu']:.2f}"]
-            if report
-            else [""] * 3
+            [f"{report['parameters']:,}", f"{report['perplexity']:.2f}", f"{report[name]:.2f}"] if report else [""] * 3
         )
         at = f" at step {state.step:,}" if state.kind == "stopped" else ""
         lines.append([title(row, planned), *told, state.kind + at + (f": {state.reason}" if state.reason else "")])

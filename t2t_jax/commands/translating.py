@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from t2t_jax import run_directory
 from t2t_jax.command_line import DONE
 from t2t_jax.commands import settle
 from t2t_jax.data.sources import lines_of, read_lines
@@ -18,10 +19,15 @@ from t2t_jax.decoding.sampling import Sampling
 from t2t_jax.decoding.scorer import Scorer
 from t2t_jax.decoding.stream import in_chunks
 from t2t_jax.decoding.translator import Translation, Translator
-from t2t_jax.errors import UserError
-from t2t_jax.options import Score, Translate
+from t2t_jax.errors import RunError, UserError
+from t2t_jax.evaluation.tasks import Parsing
+from t2t_jax.files import write_atomically
+from t2t_jax.options import Parse, Score, Translate
 from t2t_jax.parallel.channel import Channel
 from t2t_jax.parallel.processes import connected
+from t2t_jax.parsing.pictures import draw
+from t2t_jax.parsing.repair import Repaired
+from t2t_jax.parsing.trees import split_words
 from t2t_jax.progress import say
 
 
@@ -49,6 +55,50 @@ def translate(targets: Sequence[Path], options: Translate) -> int:
             file.flush()
         told.tell(translator)
     return DONE
+
+
+def parse(targets: Sequence[Path], options: Parse) -> int:
+    """Answer each line with the tree over its words; a line without words with an empty one."""
+    (run,) = targets
+    experiment = run_directory.load_config(run)
+    if experiment.data.task != "parsing":
+        raise RunError(f"{str(run)!r} was trained for {experiment.data.task}, not for parsing.")
+    if options.pictures is not None:
+        with _pictures_in(options.pictures):
+            options.pictures.mkdir(parents=True, exist_ok=True)
+    settle()
+    with _output(options.output) as file:
+        translator = Translator.load(run, options.decoding)
+        told, task, mended, edits = _Cuts(), Parsing(), 0, 0
+        lines = _decoded(read_lines(options.input) if options.input else lines_of(sys.stdin.buffer))
+
+        def answer(chunk: list[str]) -> Iterator[Repaired | None]:
+            found = translator.translate([" ".join(split_words(line)) for line in chunk])
+            told.count(found)
+            return (task.mend(line, best.text) for line, (best,) in zip(chunk, found, strict=True))
+
+        for number, parsed in enumerate(in_chunks(lines, answer, Channel.alone()), start=1):
+            if parsed is not None:
+                mended, edits = mended + (parsed.edits > 0), edits + parsed.edits
+                if options.pictures is not None:
+                    with _pictures_in(options.pictures):
+                        write_atomically(options.pictures / f"{number:06}.svg", draw(parsed.tree) + "\n")
+            text = "" if parsed is None else str(parsed.tree)
+            file.write(text.encode("utf-8", errors="replace") + b"\n")
+            file.flush()
+        told.tell(translator)
+        if mended:
+            say(f"Trees that had to be mended: {mended:,}, in {edits:,} tokens")
+    return DONE
+
+
+@contextlib.contextmanager
+def _pictures_in(folder: Path) -> Iterator[None]:
+    """Around what writes pictures: a folder or disk that does not take them is the user's to mend."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"Pictures cannot be written to {str(folder)!r}: {error.strerror or error}.") from None
 
 
 def score(targets: Sequence[Path], options: Score) -> int:

@@ -1,10 +1,11 @@
-"""Where sentence pairs come from: the corpus inside the package, local text files, or TensorFlow Datasets.
+"""Where pairs come from: the corpora inside the package, local files of text or trees, or TensorFlow Datasets.
 
 A source yields pairs of lines and says what they were read from; it neither cleans nor tokenises.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import os
 import zlib
@@ -28,7 +29,7 @@ Pair = tuple[str | None, str | None]
 
 
 class Source(Protocol):
-    """Sentence pairs of three splits."""
+    """Pairs of three splits: of each example the source text and the target text, which the tokenizer takes apart."""
 
     def pairs(self, split: Split) -> Iterator[Pair]:
         """The split's pairs in order, without line ends.
@@ -44,7 +45,18 @@ class Source(Protocol):
 
 
 def open_source(data: config.Data) -> Source:
-    """The source that `data.source` names."""
+    """The source that `data` describes."""
+    if data.extra_train is not None:
+        from t2t_jax.data.mixing import Mixed
+
+        first = dataclasses.replace(data, extra_train=None)
+        extra = dataclasses.replace(first, train=data.extra_train)
+        return Mixed(open_source(first), open_source(extra), data.extra_share)
+    stems: dict[Split, str] = {"train": data.train, "validation": data.validation, "test": data.test}
+    if data.task == "parsing":
+        from t2t_jax.data.tree_source import EMBEDDED_TREES, TreeFiles
+
+        return TreeFiles(*EMBEDDED_TREES) if data.source == "embedded" else TreeFiles(_directory(data), stems)
     if data.source == "tfds":
         from t2t_jax.data.tfds_source import TfdsSource  # only here: importing TFDS takes a second
 
@@ -54,12 +66,15 @@ def open_source(data: config.Data) -> Source:
             raise DataError(
                 f"The embedded corpus is English and German, not {data.source_language} and {data.target_language}."
             )
-        stems: dict[Split, str] = {"train": "train", "validation": "valid", "test": "test"}
+        stems = {"train": "train", "validation": "valid", "test": "test"}
         return TextFiles(EMBEDDED_DIRECTORY, stems, data.source_language, data.target_language)
+    return TextFiles(_directory(data), stems, data.source_language, data.target_language)
+
+
+def _directory(data: config.Data) -> Path:
     if data.directory is None:
-        raise ConfigError("data: source='files' needs the folder of the text files; give --data.directory DIR.")
-    stems = {"train": data.train, "validation": data.validation, "test": data.test}
-    return TextFiles(Path(data.directory), stems, data.source_language, data.target_language)
+        raise ConfigError("data: source='files' needs the folder of the files; give --data.directory DIR.")
+    return Path(data.directory)
 
 
 class TextFiles:

@@ -123,7 +123,8 @@ def origin(data: config.Data) -> dict[str, Any]:
     """
     names = "source_language target_language tokenizer vocabulary_size byte_fallback character_coverage max_length"
     default = config.Data()
-    later = {"vocabulary_sample", "max_length_ratio", "drop_identical"}  # at their defaults they change nothing
+    # At their defaults they change nothing.
+    later = {"vocabulary_sample", "max_length_ratio", "drop_identical", "task", "extra_share"}
     settings = {name: getattr(data, name) for name in names.split()}
     settings |= {name: getattr(data, name) for name in sorted(later) if getattr(data, name) != getattr(default, name)}
     source, reused = open_source(data), _reused_tokenizer(data)
@@ -147,7 +148,7 @@ def _inputs(made_from: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "vocabulary": vocabulary,
         "train": [vocabulary, filters, languages, text["train"]],
-        **{split: [languages, text[split]] for split in HELD_OUT},
+        **{split: [languages, text[split], settings.get("task")] for split in HELD_OUT},
     }
 
 
@@ -363,12 +364,18 @@ def _tokenizer(data: config.Data, source: Source, directory: Path) -> Tokenizer:
         reused = _reused_tokenizer(data)
         if reused is not None:
             tokenizer = tokenizers.load(reused)
+            if isinstance(tokenizer, tokenizers.BracketTokenizer) != (data.task == "parsing"):
+                raise DataError(f"data: the tokenizer of {str(reused)!r} is for another task than {data.task}.")
         else:
             progress.say(f"Making a vocabulary of {data.vocabulary_size:,} entries ({data.tokenizer}) …")
             pairs: Iterable[Pair] = progress.track(source.pairs("train"), "sampling", "pairs")
             if data.tokenizer == "sentencepiece":
                 pairs = tokenizers.sample(pairs, data.vocabulary_sample)
-            tokenizer = tokenizers.train(data, (line for pair in pairs for line in pair if line is not None))
+            if data.task == "parsing":
+                trees = ((source, target) for source, target in pairs if source is not None and target is not None)
+                tokenizer = tokenizers.train_on_trees(data, trees)
+            else:
+                tokenizer = tokenizers.train(data, (line for pair in pairs for line in pair if line is not None))
         tokenizer.save(directory)
     return tokenizers.load(directory)
 

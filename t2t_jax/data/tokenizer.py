@@ -1,4 +1,4 @@
-"""Text to token ids and back: SentencePiece BPE, or a white-space vocabulary for text segmented elsewhere."""
+"""Text to token ids and back: SentencePiece BPE, a white-space vocabulary for text segmented elsewhere, or brackets."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ import sentencepiece
 from t2t_jax import config
 from t2t_jax.errors import ConfigError, DataError, RunError
 from t2t_jax.files import write_atomically
+from t2t_jax.parsing.linear import UNKNOWN_TAG
 from t2t_jax.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIAL_SYMBOLS, UNK_ID
 
 SENTENCEPIECE_FILE, WHITESPACE_FILE, MARIAN_FILE = "tokenizer.model", "tokenizer.vocabulary", "tokenizer.marian.json"
-FILES = (SENTENCEPIECE_FILE, WHITESPACE_FILE, MARIAN_FILE)
+BRACKETS_FILE = "tokenizer.brackets.json"
+FILES = (SENTENCEPIECE_FILE, WHITESPACE_FILE, MARIAN_FILE, BRACKETS_FILE)
 
 Side = Literal["source", "target"]
 T = TypeVar("T")
@@ -179,6 +181,76 @@ class MarianTokenizer:
         return path
 
 
+class BracketTokenizer:
+    """SentencePiece for sentences; behind its pieces in the same vocabulary, one entry for each token of trees.
+
+    Sentences and trees share no entry, so no piece of a word can be taken for a bracket or tag.
+    """
+
+    def __init__(self, model: bytes, brackets: Sequence[str]):
+        self._model, self._brackets = model, list(brackets)
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._first = int(self._processor.get_piece_size())
+        self._ids = {bracket: self._first + i for i, bracket in enumerate(brackets)}
+
+    @classmethod
+    def parse(cls, file: Path) -> BracketTokenizer:
+        """Read what `save` wrote."""
+        try:
+            saved = json.loads(file.read_bytes())
+            return cls(base64.b64decode(saved["source"]), [str(bracket) for bracket in saved["brackets"]])
+        except (ValueError, KeyError, TypeError, RuntimeError):
+            raise RunError(f"{str(file)!r} is damaged.") from None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BracketTokenizer) and (self._model, self._brackets) == (other._model, other._brackets)
+
+    @property
+    def size(self) -> int:
+        return self._first + len(self._brackets)
+
+    def encode(self, lines: Sequence[str], side: Side = "source") -> list[list[int]]:
+        if side == "source":
+            return self._processor.encode(list(lines), out_type=int)
+        return [[self._ids.get(token, UNK_ID) for token in _tokens(line)] for line in lines]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The tokens of a tree; what is no such token stands for a word of unknown tag."""
+        return " ".join(self._brackets[i - self._first] if i >= self._first else UNKNOWN_TAG for i in map(int, ids))
+
+    def plain(self, line: str) -> str:
+        return line
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [
+            self._brackets[i - self._first] if i >= self._first else self._processor.id_to_piece(i)
+            for i in map(int, ids)
+        ]
+
+    def save(self, directory: Path) -> Path:
+        path = directory / BRACKETS_FILE
+        source = base64.b64encode(self._model).decode()
+        write_atomically(path, json.dumps({"source": source, "brackets": self._brackets}) + "\n")
+        return path
+
+
+def train_on_trees(data: config.Data, pairs: Iterable[tuple[str, str]]) -> BracketTokenizer:
+    """A vocabulary of `vocabulary_size` entries of sentences and the tokens of their trees; all of these are in it.
+
+    Raises:
+      ConfigError: the vocabulary is larger than the text can give, or too small for its characters and brackets.
+      DataError: there is no text.
+    """
+    sentences, counts = [], collections.Counter[str]()
+    for sentence, tree in pairs:
+        sentences.append(sentence)
+        counts.update(_tokens(tree))
+    if not sentences:
+        raise DataError("There are no trees to make a vocabulary from.")
+    brackets = sorted(counts, key=lambda token: (-counts[token], token))
+    return BracketTokenizer(_train_sentencepiece(data, sentences, len(brackets)), brackets)
+
+
 def train(data: config.Data, lines: Iterable[str]) -> Tokenizer:
     """A vocabulary of both languages' training lines; the same lines give the same vocabulary.
 
@@ -191,7 +263,9 @@ def train(data: config.Data, lines: Iterable[str]) -> Tokenizer:
     if first is None:
         raise DataError("There is no training text to make a vocabulary from.")
     lines = itertools.chain([first], lines)
-    return _train_whitespace(data, lines) if data.tokenizer == "whitespace" else _train_sentencepiece(data, lines)
+    if data.tokenizer == "whitespace":
+        return _train_whitespace(data, lines)
+    return SentencePieceTokenizer(_train_sentencepiece(data, lines))
 
 
 def sample(items: Iterable[T], at_most: int) -> list[T]:
@@ -218,6 +292,8 @@ def load(path: Path) -> Tokenizer:
         raise RunError(f"There is no tokenizer at {str(path)!r}; expected {' or '.join(FILES)}.")
     if file.name.endswith(".marian.json"):
         return MarianTokenizer.parse(file)
+    if file.name.endswith(".brackets.json"):
+        return BracketTokenizer.parse(file)
     if file.suffix == ".vocabulary":
         try:
             entries = file.read_bytes().decode().removesuffix("\n").split("\n")  # as text, a CR would end a line too
@@ -257,7 +333,12 @@ def _train_whitespace(data: config.Data, lines: Iterable[str]) -> WhitespaceToke
     return WhitespaceTokenizer([*SPECIAL_SYMBOLS, *ranked[: data.vocabulary_size - len(SPECIAL_SYMBOLS)]])
 
 
-def _train_sentencepiece(data: config.Data, lines: Iterable[str]) -> SentencePieceTokenizer:
+def _train_sentencepiece(data: config.Data, lines: Iterable[str], reserved: int = 0) -> bytes:
+    """A model of `vocabulary_size` entries but for those `reserved`."""
+    if data.vocabulary_size <= reserved + len(SPECIAL_SYMBOLS):
+        raise ConfigError(
+            f"data: vocabulary_size={data.vocabulary_size} leaves no entry for text beside the {reserved} of trees."
+        )
     model = io.BytesIO()
     failures: list[Exception] = []
 
@@ -274,7 +355,7 @@ def _train_sentencepiece(data: config.Data, lines: Iterable[str]) -> SentencePie
             sentence_iterator=watched(),
             model_writer=model,
             model_type="bpe",
-            vocab_size=data.vocabulary_size,
+            vocab_size=data.vocabulary_size - reserved,
             character_coverage=data.character_coverage,
             byte_fallback=data.byte_fallback,
             normalization_rule_name="identity",  # the text itself is the reference, so nothing may be folded
@@ -288,15 +369,16 @@ def _train_sentencepiece(data: config.Data, lines: Iterable[str]) -> SentencePie
             minloglevel=2,
         )
     except (RuntimeError, OSError) as error:
-        raise (failures[0] if failures else _explain(data, str(error))) from None
-    return SentencePieceTokenizer(model.getvalue())
+        raise (failures[0] if failures else _explain(data, str(error), reserved)) from None
+    return model.getvalue()
 
 
-def _explain(data: config.Data, message: str) -> Exception:
+def _explain(data: config.Data, message: str, reserved: int) -> Exception:
     size = data.vocabulary_size
     if match := re.search(r"Vocabulary size too high.*?<= (\d+)", message):
         return ConfigError(
-            f"data: vocabulary_size={size} is more than this training text can give; set it to at most {match[1]}."
+            f"data: vocabulary_size={size} is more than this training text can give; set it to at most "
+            f"{int(match[1]) + reserved}."
         )
     if match := re.search(
         r"(?:Vocabulary size is smaller than required_chars|required_chars).*?(\d+) vs (\d+)", message

@@ -1,4 +1,4 @@
-"""Score a trained run: loss, perplexity, BLEU and chrF of a split, kept in the run directory."""
+"""Score a trained run: loss, perplexity and the task's scores of a split, kept in the run directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from t2t_jax import config, machine, progress, run_directory
 from t2t_jax.data.sources import Split
 from t2t_jax.decoding.scorer import Scorer
 from t2t_jax.decoding.translator import Translation, Translator
-from t2t_jax.evaluation.bleu import PROTOCOLS, Protocol, Score, bleu, chrf
+from t2t_jax.evaluation.tasks import Scores, task_of
 from t2t_jax.files import write_atomically
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.precompile import background_compiler
@@ -32,19 +32,16 @@ class SplitResult:
 
     split: Split
     loss: HeldOutLoss
-    bleu: dict[str, Score]  # by protocol; evaluation.protocol comes first
-    chrf: Score
+    scores: Scores
     sources: list[str]
-    references: list[str]
+    references: list[str]  # as answers
     translations: list[Translation]
+    answers: list[str]
 
     def as_json(self) -> dict[str, Any]:
         """The scores, rounded to what is meaningful."""
         return {
-            "bleu": {name: round(score.value, 2) for name, score in self.bleu.items()},
-            "signatures": {name: score.signature for name, score in self.bleu.items()},
-            "chrf": round(self.chrf.value, 2),
-            "chrf_signature": self.chrf.signature,
+            **self.scores.as_json(),
             "loss": self.loss.smoothed,
             "negative_log_likelihood": self.loss.plain,
             "perplexity": round(self.loss.perplexity, 2),
@@ -74,12 +71,12 @@ def evaluate_split(run: Path, experiment: config.Experiment, translator: Transla
         )
         loss = held_out.loss(params)
     translations = translate_all(translator, sources, f"translating {split}")
-    hypotheses = [translation.text for translation in translations]
+    decoded = [translation.text for translation in translations]
     references = [translator.tokenizer.plain(line) for line in references]
-    protocols = dict.fromkeys((experiment.evaluation.protocol, *PROTOCOLS))
-    language = experiment.data.target_language
-    scores = {name: bleu(hypotheses, references, Protocol(name, language)) for name in protocols}
-    return SplitResult(split, loss, scores, chrf(hypotheses, references), sources, references, translations)
+    task = task_of(experiment)
+    scores = task.score(sources, decoded, references)
+    answers, expected = map(task.answer, sources, decoded), map(task.reference, sources, references)
+    return SplitResult(split, loss, scores, sources, list(expected), translations, list(answers))
 
 
 def translate_all(translator: Translator, lines: list[str], description: str) -> list[Translation]:
@@ -99,7 +96,7 @@ def write_report(run: Path, experiment: config.Experiment, translator: Translato
     The first result is the one that is headlined.
     """
     for result in results:
-        lines = "".join(f"{translation.text}\n" for translation in result.translations)
+        lines = "".join(f"{answer}\n" for answer in result.answers)
         write_atomically(run / "translations" / f"{result.split}.hypothesis", lines)
     count = count_parameters(translator.params, translator.transformer)
     report = report_of(run, experiment, results, count, translator.steps)
@@ -112,7 +109,6 @@ def report_of(
 ) -> dict[str, Any]:
     """What report.json says: the scores, what they are of, and what training took, where and when."""
     first = results[0]
-    headline = first.bleu[experiment.evaluation.protocol]
     logged = metrics.read(run)
     cost = totals(logged)
     trained = calls.read(run)
@@ -120,10 +116,8 @@ def report_of(
     return {
         "name": experiment.name,
         "split": first.split,
-        "bleu": round(headline.value, 2),
-        "bleu_signature": headline.signature,
+        **first.scores.headline(),
         "perplexity": round(first.loss.perplexity, 2),
-        "chrf": round(first.chrf.value, 2),
         "parameters": parameters,
         "config_hash": config.config_hash(experiment),
         "steps": steps[-1],

@@ -19,10 +19,14 @@ from markupsafe import Markup
 
 from t2t_jax import config, run_directory
 from t2t_jax.data.sources import Split, read_lines
-from t2t_jax.errors import RunError
+from t2t_jax.errors import DataError, RunError
 from t2t_jax.evaluation import plots
 from t2t_jax.evaluation.evaluate import ATTENTION
+from t2t_jax.evaluation.tasks import Parsing
 from t2t_jax.files import write_atomically
+from t2t_jax.parsing.brackets import unmatched
+from t2t_jax.parsing.pictures import IN_PAGE, draw
+from t2t_jax.parsing.trees import parse
 from t2t_jax.training import metrics
 from t2t_jax.training.metrics import Entry
 
@@ -86,11 +90,14 @@ def render(run: Path) -> str:
         name=experiment.name,
         report=report,
         status=_status(experiment, report, entries),
-        scores=_headline_scores(report),
+        scores=_headline_scores(experiment, report),
         facts=_facts(experiment, report, entries),
-        table=_score_table(report or {}),
+        table=_bracket_table(report or {}) if _parses(experiment) else _score_table(report or {}),
         curves=_curves(entries),
-        languages=(experiment.data.source_language, experiment.data.target_language),
+        languages=(
+            experiment.data.source_language,
+            "trees" if _parses(experiment) else experiment.data.target_language,
+        ),
         samples=_samples(run, experiment, report or {}),
         attention=_attention(_read_json(run / ATTENTION) or []),
         data=_data(_read_json(run / run_directory.DATA)),
@@ -130,9 +137,23 @@ def _status(experiment: config.Experiment, report: dict[str, Any] | None, entrie
     return None
 
 
-def _headline_scores(report: dict[str, Any] | None) -> list[dict[str, str | None]]:
+def _parses(experiment: config.Experiment) -> bool:
+    return experiment.data.task == "parsing"
+
+
+def _headline_scores(experiment: config.Experiment, report: dict[str, Any] | None) -> list[dict[str, str | None]]:
     """The three large numbers; their values are None before evaluation."""
     found = report or {}
+    if _parses(experiment):
+        return [
+            {
+                "label": "F1",
+                "value": _fixed(found.get("f1")),
+                "note": "labelled brackets, by EVALB’s rules (COLLINS.prm)",
+            },
+            {"label": "Complete match", "value": _fixed(found.get("complete_match")), "note": "% of sentences"},
+            {"label": "Perplexity", "value": _fixed(found.get("perplexity")), "note": "per target token"},
+        ]
     return [
         {"label": "BLEU", "value": _fixed(found.get("bleu")), "note": found.get("bleu_signature")},
         {"label": "Perplexity", "value": _fixed(found.get("perplexity")), "note": "per target token"},
@@ -194,15 +215,48 @@ def _score_table(report: dict[str, Any]) -> dict[str, Any]:
     rows = []
     for split, scores in splits.items():
         numbers = [_fixed(scores.get("bleu", {}).get(name)) for name in protocols]
-        numbers += [_fixed(scores.get(key)) for key in ("chrf", "perplexity")]
-        numbers += [_fixed(scores.get(key), 3) for key in ("negative_log_likelihood", "loss")]
-        numbers += [_whole(scores.get(key)) for key in ("lines", "target_tokens", "cut")]
-        rows.append((split, numbers))
+        numbers.append(_fixed(scores.get("chrf")))
+        rows.append((split, numbers + _common_numbers(scores)))
     signatures: dict[str, str] = {}
     for scores in splits.values():
         signatures |= {f"BLEU {name}": text for name, text in scores.get("signatures", {}).items()}
         signatures |= {"chrF": scores["chrf_signature"]} if "chrf_signature" in scores else {}
-    return {"protocols": protocols, "rows": rows, "signatures": signatures}
+    titles = [*(f"BLEU {protocol}" for protocol in protocols), "chrF", *COMMON_TITLES]
+    return {"lead": "BLEU and chrF by sacreBLEU.", "titles": titles, "rows": rows, "signatures": signatures}
+
+
+COMMON_TITLES = ("Perplexity", "NLL", "Smoothed loss", "Lines", "Target tokens", "Cut short")
+
+
+def _common_numbers(scores: dict[str, Any]) -> list[str | None]:
+    """Those of every task, as `COMMON_TITLES` has them."""
+    numbers = [_fixed(scores.get("perplexity"))]
+    numbers += [_fixed(scores.get(key), 3) for key in ("negative_log_likelihood", "loss")]
+    return numbers + [_whole(scores.get(key)) for key in ("lines", "target_tokens", "cut")]
+
+
+def _bracket_table(report: dict[str, Any]) -> dict[str, Any]:
+    """Scores of trees by split, of all sentences and of those up to 40 words."""
+    columns = {
+        "F1": "f1",
+        "Recall": "recall",
+        "Precision": "precision",
+        "Complete match": "complete_match",
+        "Tags": "tagging_accuracy",
+        "F1 ≤ 40": "f1_up_to_40",
+    }
+    counts = {"Errors": "errors", "Mended": "mended"}
+    rows = []
+    for split, scores in report.get("splits", {}).items():
+        numbers = [_fixed(scores.get(key)) for key in columns.values()]
+        numbers += [_whole(scores.get(key)) for key in counts.values()]
+        rows.append((split, numbers + _common_numbers(scores)))
+    lead = (
+        "Labelled brackets as EVALB counts them with COLLINS.prm; ≤ 40: sentences of at most 40 words. Errors: "
+        "sentences that EVALB leaves out because the two trees’ words differ once punctuation is removed by tag. "
+        "Mended: trees that were not well-formed over the sentence’s words as the decoder wrote them."
+    )
+    return {"lead": lead, "titles": [*columns, *counts, *COMMON_TITLES], "rows": rows, "signatures": {}}
 
 
 def _curves(entries: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -241,11 +295,24 @@ def _samples(run: Path, experiment: config.Experiment, report: dict[str, Any]) -
     if not hypotheses or len(hypotheses) != len(sources):
         return None
     distance = max(1, len(sources) // SAMPLES)
-    triples = [
-        (number, [_shown(side[number - 1]) for side in (sources, references, hypotheses)])
-        for number in range(1, len(sources) + 1, distance)
-    ]
-    return {"split": split, "lines": len(sources), "distance": distance, "triples": triples[:SAMPLES]}
+    numbers = range(1, len(sources) + 1, distance)[:SAMPLES]
+    found = {"split": split, "lines": len(sources), "distance": distance, "trees": _parses(experiment)}
+    if _parses(experiment):
+        drawn = ((n, _drawn(sources[n - 1], references[n - 1], hypotheses[n - 1])) for n in numbers)
+        return found | {"samples": [(n, pictures) for n, pictures in drawn if pictures]}
+    sides = sources, references, hypotheses
+    return found | {"samples": [(n, [_shown(side[n - 1]) for side in sides]) for n in numbers]}
+
+
+def _drawn(source: str, target: str, found: str) -> list[Markup] | None:
+    """The right tree and the run's own, in each what the other lacks marked; None if there are no such trees."""
+    try:
+        gold = Parsing().reference(source, target)
+        trees = [parse(line) for line in (gold, found)]
+        marked = unmatched(gold, found), unmatched(found, gold)
+    except DataError:
+        return None
+    return [Markup(draw(tree, marks, IN_PAGE)) for tree, marks in zip(trees, marked, strict=True)]
 
 
 def _shown(line: str) -> str:

@@ -53,7 +53,8 @@ def read_contest(systems: Sequence[Path], split: Split, reference: Path | None =
       reference: file to compare both with. Without it the references of a run serve both; those of two must be equal.
 
     Raises:
-      UserError: no reference, a run without translations, or files that do not fit; the sentence names them.
+      UserError: no reference, a run without translations or of another task, or files that do not fit; the sentence
+        names them.
     """
     if reference is not None:
         answers = {reference: _read(reference)}
@@ -75,6 +76,8 @@ def read_contest(systems: Sequence[Path], split: Split, reference: Path | None =
         _refuse_unequal(path, lines, place, references)
         both.append(lines)
     experiment = next((run_directory.load_config(system) for system in systems if system.is_dir()), None)
+    if experiment is not None and experiment.data.task != "translation":
+        raise RunError("A run that parses has no BLEU to compare; score its trees with `brackets`.")
     first, second = both
     return Contest(first, second, references, experiment)
 

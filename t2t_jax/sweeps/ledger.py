@@ -200,7 +200,7 @@ def _score(split: str, protocol: str | None = None) -> Number:
 
     def pick(report: Mapping[str, Any]) -> float | None:
         scores = report["splits"][split]
-        found: float | None = scores["bleu"].get(protocol) if protocol else scores["perplexity"]
+        found: float | None = scores.get("bleu", {}).get(protocol) if protocol else scores["perplexity"]
         return found
 
     return _told(split, pick)
@@ -295,7 +295,7 @@ def _others(book: _Book) -> Iterator[str]:
     yield "## Other runs\n"
     yield (
         "Perplexity is per target token of the run's own vocabulary; time is that spent in training steps, without\n"
-        "compiling, validating and scoring. BLEU by the protocol in brackets.\n"
+        "compiling, validating and scoring. The score of a translation model is BLEU by the protocol in brackets.\n"
     )
     lines, notes = [], []
     for top, records in groups.items():
@@ -305,17 +305,17 @@ def _others(book: _Book) -> Iterator[str]:
         for record in records:
             name = top.name if not sweep else f"{top.name}, {record.report['name']}"
             lines.append((name, *_other_cells(record)))
-    columns = ("run", "split", "BLEU", "perplexity", "parameters", "steps", "time", "machine", "date", "config hash")
+    columns = ("run", "split", "score", "perplexity", "parameters", "steps", "time", "machine", "date", "config hash")
     yield _table(columns, lines)
     yield "\n".join(notes) + "\n"
 
 
 def _other_cells(record: Record) -> tuple[str, ...]:
     report = record.report
-    minutes = report["training_seconds"] / 60
+    minutes, protocol = report["training_seconds"] / 60, record.experiment.evaluation.protocol
     return (
         report["split"],
-        f"{report['bleu']:.2f} ({record.experiment.evaluation.protocol})",
+        f"F1 {report['f1']:.2f}" if "f1" in report else f"{report['bleu']:.2f} ({protocol})",
         f"{report['perplexity']:.2f}",
         f"{report['parameters']:,}",
         f"{report['steps']:,}",

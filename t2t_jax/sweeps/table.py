@@ -128,7 +128,7 @@ class Table:
         """Of all reports, in the order in which they come."""
         splits = dict.fromkeys(split for report in self.reports for split in report["splits"])
         scores = [scores for report in self.reports for scores in report["splits"].values()]
-        return list(splits), list(dict.fromkeys(protocol for one in scores for protocol in one["bleu"]))
+        return list(splits), list(dict.fromkeys(protocol for one in scores for protocol in one.get("bleu", {})))
 
     @property
     def progress(self) -> str:
