@@ -17,6 +17,7 @@ from t2t_jax.config import Experiment
 from t2t_jax.decoding.translator import EMPTY
 from t2t_jax.evaluation.bleu import Score
 from t2t_jax.evaluation.evaluate import SplitResult, report_of
+from t2t_jax.evaluation.tasks import TranslationScores
 from t2t_jax.sweeps import rows, variants
 from t2t_jax.symbols import SPECIAL_SYMBOLS
 from t2t_jax.training import calls
@@ -103,6 +104,8 @@ def fill(
         }
         loss = HeldOutLoss(3.0, math.log(perplexity + points), 100, 30)
         translations = [EMPTY._replace(text=text) for text in hypotheses]
-        results.append(SplitResult(split, loss, scores, Score(55.5, "chrf", ""), SOURCES, REFERENCES, translations))  # type: ignore[arg-type]
+        told = TranslationScores(scores, Score(55.5, "chrf", ""))
+        answers = list(hypotheses)
+        results.append(SplitResult(split, loss, told, SOURCES, REFERENCES, translations, answers))  # type: ignore[arg-type]
     report = report_of(run, experiment, results, parameters, [STEPS])
     (run / run_directory.REPORT).write_text(json.dumps(report))
