@@ -30,5 +30,6 @@ def get_config() -> Experiment:
         ),
         optimizer=Optimizer(learning_rate_factor=1.0, warmup_steps=16_000),
         training=Training(num_steps=40_000, checkpoint_every=1000, keep_checkpoints=5, average_last=5),  # ours
-        decoding=Decoding(beam_size=21, alpha=0.3, extra_length=300),
+        # Trees are longer than their sentences, and 21 hypotheses wide: fewer at once than of translations.
+        decoding=Decoding(beam_size=21, alpha=0.3, extra_length=300, tokens_per_batch=2048),
     )
