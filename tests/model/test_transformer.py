@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from t2t_jax import config, model
+from t2t_jax.model.encoder_decoder import shift_right
 from t2t_jax.model.layers import Residual
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.model.transformer import shift_right
 from t2t_jax.symbols import BOS_ID, PAD_ID
 
 VOCABULARY = 11  # 16 with the filling rows
