@@ -72,7 +72,13 @@ def directions(width: int, count: int, seed: int) -> np.ndarray:
     From the generator whose numbers NumPy promises never to change.
     """
     rng = np.random.RandomState(seed)
-    blocks = [np.linalg.qr(rng.standard_normal((width, width)))[0].T for _ in range(-(-count // width))]
+
+    def rotation() -> np.ndarray:
+        """Any is as likely as any other, once the signs that the decomposition chose are taken out."""
+        orthogonal, triangular = np.linalg.qr(rng.standard_normal((width, width)))
+        return orthogonal * np.sign(np.diag(triangular))
+
+    blocks = [rotation() for _ in range(-(-count // width))]
     lengths = np.linalg.norm(rng.standard_normal((count, width)), axis=1, keepdims=True)
     return (np.concatenate(blocks)[:count] * lengths).astype(np.float32)
 
