@@ -392,7 +392,7 @@ class Experiment:
             )
         if self.mesh.expert != 1 and (self.model.experts or 1) == 1:
             raise ConfigError(
-                f"mesh: expert={self.mesh.expert} divides the experts of a mixture; model.experts is None."
+                f"mesh: expert={self.mesh.expert} divides the experts of a mixture; model.experts={self.model.experts}."
             )
 
     def _check_fused_attention(self) -> None:
@@ -451,6 +451,8 @@ def trajectory(config: Experiment) -> dict[str, Any]:
     """The flattened fields that decide the parameters after every step; two ways to say the same thing are equal."""
     flat = flatten(config)
     flat |= {"model.d_k": config.model.key_width, "model.d_v": config.model.value_width}
+    if config.model.num_kv_heads == config.model.num_heads:
+        flat["model.num_kv_heads"] = None
     if config.optimizer.learning_rate_factor is None and config.optimizer.peak_learning_rate is None:
         flat["optimizer.learning_rate_factor"] = 1.0
     return {

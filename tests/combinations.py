@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from t2t_jax.config import Model
 
-SMALL = Model(num_layers=1, d_model=16, d_ff=24, num_heads=4, vocabulary_multiple=8, max_positions=16)
+SMALL = Model(num_layers=1, d_model=16, d_ff=24, num_heads=4, dropout=0.0, vocabulary_multiple=8, max_positions=16)
 
 COMBINATIONS = {
     "rotary, grouped, windows": replace(
@@ -19,7 +19,7 @@ COMBINATIONS = {
         attention_window=2,
     ),
     "t5, multi-query": replace(SMALL, num_layers=2, activation="gelu", positions="t5", num_kv_heads=1),
-    "alibi, experts": replace(SMALL, positions="alibi", experts=4),
+    "alibi, experts": replace(SMALL, positions="alibi", experts=4, dropout=0.1),
     "linformer and causal performer": replace(
         SMALL,
         encoder_attention="linformer",
@@ -29,7 +29,7 @@ COMBINATIONS = {
         num_kv_heads=2,
     ),
     "performer": replace(SMALL, encoder_attention="performer", performer_features=8, positions="learned"),
-    "lstm": replace(SMALL, family="recurrent", num_layers=2),
+    "lstm": replace(SMALL, family="recurrent", num_layers=2, dropout=0.1),
     "gru": replace(SMALL, family="recurrent", recurrent_cell="gru"),
     "convolutional": replace(SMALL, family="convolutional", num_layers=2, positions="learned"),
 }

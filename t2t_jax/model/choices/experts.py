@@ -43,22 +43,22 @@ class MixtureOfExperts(nn.Module):
         if model.experts_per_token > 1:
             gates = gates / jnp.sum(gates, axis=-1, keepdims=True)
         picked = jax.nn.one_hot(picks, p.shape[-1])  # [B, n, picks, E]
+        weights = jnp.einsum("bnp,bnpe->bne", gates, picked)
         if deterministic or real is None:
-            ours = jnp.broadcast_to(x, (p.shape[-1], *x.shape))
-            found = self._each(ours)
-            return jnp.einsum("ebnd,bne->bnd", found, jnp.einsum("bnp,bnpe->bne", gates, picked).astype(self.dtype))
+            everywhere = jnp.broadcast_to(x, (p.shape[-1], *x.shape))
+            return jnp.einsum("ebnd,bne->bnd", self._each(everywhere), weights.astype(self.dtype))
 
         picked = picked * real[..., None, None]
         self.sow("balance", "loss", balance(p, picked, real))
         place = places(picked)
         share = jnp.sum(real, axis=1) * (model.expert_capacity * model.experts_per_token / p.shape[-1])
         served = picked * (place < jnp.ceil(share)[:, None, None, None])
-        # [B, n, picks, E, room] would be large; a position picks an expert once, so the picks can be summed first.
-        where = jnp.sum(place * picked, axis=2).astype(jnp.int32)  # [B, n, E]
-        slots = jax.nn.one_hot(where, room(model, x.shape[1])) * jnp.sum(served, axis=2)[..., None]  # [B, n, E, room]
+        # A position picks an expert once, so its picks can be summed before they are spread over the rooms' places.
+        place, served = (jnp.sum(a * picked, axis=2) for a in (place, served))  # [B, n, E]
+        slots = jax.nn.one_hot(place.astype(jnp.int32), room(model, x.shape[1])) * served[..., None]  # [B, n, E, room]
         sent = jnp.einsum("bner,bnd->ebrd", slots.astype(self.dtype), x)
-        weights = slots * jnp.einsum("bnp,bnpe->bne", gates, picked)[..., None]
-        return jnp.einsum("bner,ebrd->bnd", weights.astype(self.dtype), self._each(sent, deterministic=False))
+        returned = (slots * weights[..., None]).astype(self.dtype)
+        return jnp.einsum("bner,ebrd->bnd", returned, self._each(sent, deterministic=False))
 
     def _each(self, x: jax.Array, deterministic: bool = True) -> jax.Array:
         """What each expert makes of its own [E, B, …, D]; tokens go to where the expert is, and back."""

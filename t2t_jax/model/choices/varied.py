@@ -21,7 +21,7 @@ class Pairs(NamedTuple):
     window: int | None = None
     bias: Bias | None = None
 
-    def apart(self, queries: jax.Array, keys: jax.Array) -> jax.Array:
+    def hidden(self, queries: jax.Array, keys: jax.Array) -> jax.Array:
         """True where a query [Q] may not see a key [S], were all of them real: [Q, S]."""
         after = keys - queries[:, None]
         hidden = after > 0 if self.causal else jnp.zeros(after.shape, bool)
@@ -38,7 +38,7 @@ class Pairs(NamedTuple):
         scores = jnp.einsum("bqhk,bshk->bhqs", queries * scale, keys, preferred_element_type=jnp.float32)
         if self.bias is not None:
             scores = scores + self.bias(at, of)
-        hidden = self.apart(at, of)[None, None]
+        hidden = self.hidden(at, of)[None, None]
         if real is not None:
             hidden = hidden | ~real[:, None, None, :]
         return jnp.where(hidden, MASKED, scores)
@@ -110,7 +110,7 @@ class VariedAttention(MultiHeadAttention):
         grown = cache.written(as_cache(self.positions.turned(keys, here), values), past.at * beam)
         of = jnp.arange(grown.keys.shape[3]) // beam
         bias = None if pairs.bias is None else pairs.bias(here, of)
-        mask = past.own & ~pairs.apart(here, of)
+        mask = past.own & ~pairs.hidden(here, of)
         return self._over(self.positions.turned(self.query(x), here), grown, mask, bias), grown
 
     def over_cache(self, x: jax.Array, cache: LayerCache, mask: jax.Array) -> jax.Array:
