@@ -64,7 +64,9 @@ class ConvolutionalDecoderLayer(nn.Module):
         """x [B, Q, D] with its past [B, Q, k, D], embeddings [B, Q, D], memory [B, S, 2 D], real [B, S]; [B, Q, D]."""
         h = self.convolution(windows)
         keys, values = jnp.split(memory, 2, axis=-1)
-        scores = jnp.einsum("bqd,bsd->bqs", self.query(h) + e, keys, preferred_element_type=jnp.float32)
+        # Their embeddings are small. Ours have variance 1, and scores as large as sqrt(D) would pick one position.
+        queries = (self.query(h) + e) * self.config.d_model**-0.5
+        scores = jnp.einsum("bqd,bsd->bqs", queries, keys, preferred_element_type=jnp.float32)
         weights = jax.nn.softmax(jnp.where(real[:, None], scores, MASKED), axis=-1)
         self.sow("intermediates", "weights", weights[:, None])
         size = jnp.sqrt(jnp.sum(real, axis=1, dtype=jnp.float32))[:, None, None]

@@ -107,13 +107,15 @@ def main(scratch: str) -> None:
     runs: dict[str, Any] = {}
     for i, (name, settings) in enumerate(COMBINATIONS.items()):
         kernel = "blockwise" if settings.positions == "t5" else "xla"
+        print(name, file=sys.stderr)
         one = Trainer(settings, ONE, kernel)
         state, losses, balances = one.run(one.fresh(), STEPS)
         runs[name] = {"1-1-1": losses, "balances": balances, "search": searched(one, jax.device_get(state.params))}
         runs[name]["resumed exactly"] = hash_of(resumed(one, Path(scratch) / str(i))) == hash_of(state)
         for sizes in (CUBE, EXPERTS) if settings.experts else (CUBE,):
             across = Trainer(settings, sizes, kernel)
-            _, losses, balances = across.run(across.fresh(), STEPS)
+            shardings = jax.tree.map(lambda leaf: leaf.sharding, across.abstract)
+            _, losses, balances = across.run(meshes.lay_out(one.fresh(), shardings), STEPS)
             runs[name]["-".join(map(str, sizes))] = losses
             if sizes == EXPERTS:
                 text = across.compiled.as_text() or ""
