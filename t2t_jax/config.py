@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from t2t_jax.checks import check_positive, check_probability, check_types, hints_of
+from t2t_jax.combinations import check_combinations, check_computation
 from t2t_jax.errors import ConfigError, suggestion
 from t2t_jax.symbols import SPECIAL_SYMBOLS
 
@@ -42,27 +43,67 @@ class Model:
     """Dropout on the attention weights. The paper mentions it without a value; the first released code had 0."""
     relu_dropout: float = 0.0
     """Dropout on the feed-forward network's inner activations (later tensor2tensor versions: 0.1)."""
-    activation: Literal["relu", "swish"] = "relu"
-    """Of the feed-forward network: the paper's, or that of Marian's published models."""
+    activation: Literal["relu", "swish", "gelu", "swiglu"] = "relu"
+    """Of the feed-forward network: the paper's, that of Marian's published models, or what came later."""
     biases: Literal["feed_forward", "all"] = "feed_forward"
     """Where biases are: in the feed-forward network alone (the paper), or in attention and the logits too (Marian)."""
     norm: Literal["post", "pre"] = "post"
     """Layer normalisation after the residual sum (the paper) or before the sub-layer (later code)."""
+    norm_kind: Literal["layer", "rms"] = "layer"
+    """LayerNorm (the paper), or RMSNorm, which does not centre."""
     norm_epsilon: float = 1e-6
-    """Added to the variance in layer normalisation."""
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """Position encodings: fixed sinusoids, or a learned table (Table 3, row E)."""
+    """Added to the variance, or to the mean square, in normalisation."""
+    positions: Literal["sinusoidal", "learned", "rotary", "alibi", "t5"] = "sinusoidal"
+    """Added to the embeddings: fixed sinusoids, or a learned table (Table 3, row E). Or seen by self-attention as
+    distances: rotary, ALiBi or T5's relative bias."""
     sinusoid_layout: Literal["interleaved", "concatenated"] = "interleaved"
     """sin and cos interleaved (the paper) or all sines before all cosines (tensor2tensor)."""
     max_positions: int = 1024
-    """Rows of the learned position table; sinusoids have no such limit."""
+    """Rows of the learned position table, columns of Linformer's projections; the others have no such limit."""
     vocabulary_multiple: int = 128
     """The embedding gets zero rows up to a multiple of this, whatever the mesh; they are masked and never counted."""
+
+    # What came before the paper and after it: docs/lineage.md has the formulas and the sources.
+    family: Literal["transformer", "recurrent", "convolutional"] = "transformer"
+    """The paper's model, or one of those that it displaced."""
+    recurrent_cell: Literal["lstm", "gru"] = "lstm"
+    """recurrent: the cell."""
+    kernel_width: int = 3
+    """convolutional: positions that a convolution looks at; odd."""
+    num_kv_heads: int | None = None
+    """Heads that keys and values have, each shared by as many query heads: 1 is multi-query attention; None: all."""
+    encoder_attention: Literal["full", "window", "performer", "linformer"] = "full"
+    """Which pairs of positions the encoder's self-attention compares, or what it does instead."""
+    decoder_attention: Literal["full", "window", "performer", "linformer"] = "full"
+    """The same of the decoder's. Attention over the encoder's output is always full."""
+    attention_window: int = 128
+    """window: positions that a position sees before itself, or to either side in the encoder, itself included."""
+    performer_features: int = 256
+    """performer: random features that stand for a query or a key."""
+    performer_seed: int = 0
+    """performer: decides the features."""
+    linformer_length: int = 64
+    """linformer: positions that keys and values are projected to, whatever the sentence's length."""
+    t5_buckets: int = 32
+    """t5: biases a head; distances share them."""
+    t5_max_distance: int = 128
+    """t5: from this distance on, one bias serves all."""
+    experts: int | None = None
+    """Feed-forward networks in the place of one, of which a router picks some for each position; None: the paper's."""
+    experts_per_token: int = 2
+    """experts: how many of them are picked for a position."""
+    expert_capacity: float = 1.25
+    """experts: room for this many times an even share of a sentence's positions, in training. Others pass it by."""
+    expert_balance: float = 0.01
+    """experts: weight in the loss of how unevenly they are picked (1 for evenly)."""
 
     def __post_init__(self) -> None:
         check_types(self)
         check_positive(self, "num_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v")
         check_positive(self, "max_positions", "vocabulary_multiple", "norm_epsilon")
+        check_positive(self, "kernel_width", "num_kv_heads", "attention_window", "performer_features")
+        check_positive(self, "linformer_length", "t5_buckets", "t5_max_distance")
+        check_positive(self, "experts", "experts_per_token", "expert_capacity")
         check_probability(self, "dropout", "attention_dropout", "relu_dropout")
         if self.d_model % self.num_heads and (self.d_k is None or self.d_v is None):
             raise ConfigError(
@@ -71,6 +112,7 @@ class Model:
             )
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ConfigError(f"model: sinusoidal positions need an even d_model, not {self.d_model}.")
+        check_combinations(self)
 
     @property
     def key_width(self) -> int:
@@ -81,6 +123,11 @@ class Model:
     def value_width(self) -> int:
         """d_v, resolved."""
         return self.d_model // self.num_heads if self.d_v is None else self.d_v
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it has a parameter for each position, so that what is beyond the training text's is untrained."""
+        return self.positions == "learned" or self.encoder_attention == "linformer"
 
     def padded_vocabulary(self, vocabulary_size: int) -> int:
         """Rows of the embedding matrix: `vocabulary_size` rounded up to `vocabulary_multiple`."""
@@ -224,9 +271,10 @@ class Training:
     """Parts a global batch is computed in, one after another; the loss is that of the whole batch."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     """Type of matrix products; parameters, softmax, normalisation and loss stay in float32."""
-    attention_kernel: Literal["xla", "cudnn"] = "xla"
+    attention_kernel: Literal["xla", "cudnn", "blockwise"] = "xla"
     """What computes attention: XLA's products and softmax, or on NVIDIA GPUs cuDNN's fused kernel, which never writes
-    out the weights; it needs bfloat16 and no dropout on them, and pays where sentences are long."""
+    out the weights; it needs bfloat16 and no dropout on them, and pays where sentences are long. "blockwise" never
+    writes them out either, anywhere: memory linear in length for a third more work."""
     rematerialise: bool = False
     """Compute each layer's insides again on the way back instead of keeping them: a third more work, less memory."""
     log_every: int = 100
@@ -274,6 +322,8 @@ class Mesh:
     """Rows too, and the d_model dimension of every matrix, which is gathered before use."""
     tensor: int = 1
     """Heads, feed-forward units and vocabulary."""
+    expert: int = 1
+    """Rows too, and the experts of a mixture, between which the tokens are exchanged."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -353,10 +403,15 @@ class Experiment:
             )
         if self.training.attention_kernel == "cudnn":
             self._check_fused_attention()
-        if self.model.positions == "learned" and self.model.max_positions < self.data.max_length:
+        check_computation(self.model, self.training)
+        if self.model.bounded and self.model.max_positions < self.data.max_length:
             raise ConfigError(
                 f"model: max_positions={self.model.max_positions} is shorter than data.max_length="
                 f"{self.data.max_length}; a learned table needs a row for every position."
+            )
+        if self.mesh.expert != 1 and (self.model.experts or 1) == 1:
+            raise ConfigError(
+                f"mesh: expert={self.mesh.expert} divides the experts of a mixture; model.experts={self.model.experts}."
             )
 
     def _check_fused_attention(self) -> None:
@@ -432,6 +487,8 @@ def trajectory(config: Experiment) -> dict[str, Any]:
     """The flattened fields that decide the parameters after every step; two ways to say the same thing are equal."""
     flat = flatten(config)
     flat |= {"model.d_k": config.model.key_width, "model.d_v": config.model.value_width}
+    if config.model.num_kv_heads == config.model.num_heads:
+        flat["model.num_kv_heads"] = None
     if config.optimizer.learning_rate_factor is None and config.optimizer.peak_learning_rate is None:
         flat["optimizer.learning_rate_factor"] = 1.0
     return {

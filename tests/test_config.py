@@ -170,6 +170,7 @@ def test_hash_covers_the_trajectory_and_nothing_else() -> None:
     assert config.config_hash(same) == config.config_hash(base)
     for alike in (
         dataclasses.replace(base, model=Model(d_k=64, d_v=64)),
+        dataclasses.replace(base, model=Model(num_kv_heads=8)),
         dataclasses.replace(base, optimizer=Optimizer(learning_rate_factor=1)),
         dataclasses.replace(base, optimizer=Optimizer(learning_rate_factor=1.0)),
     ):

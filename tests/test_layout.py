@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[1]
 # Later may import earlier, never the other way round; modules on one line don't import each other's rooms.
 ORDER = [
     {"symbols", "errors"},
-    {"checks"},
+    {"checks", "combinations"},
     {"config", "progress", "files", "machine", "parsing"},
     {"seal"},
     {"experiment_file", "presets", "data", "model", "parallel"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -57,7 +59,7 @@ class Scorer:
     ) -> Iterator[tuple[int, np.ndarray]]:
         """(index of the pair, [H, T, S]) of every pair as they come, the longest sources first.
 
-        These are the cross-attention weights of the (first) model's last decoder layer, both sides with the end of
+        These are the weights over the source of the (first) model's last decoder layer, both sides with the end of
         sentence, for source lines and the ids of their translations.
         """
         pairs = list(zip(self._translator.tokenizer.encode(sources), translations, strict=True))
@@ -79,8 +81,7 @@ class Scorer:
         transformer = self._translator.transformer
         variables = {"params": params[0]}
         _, kept = transformer.apply(variables, source, target, deterministic=True, mutable=["intermediates"])
-        last = f"decoder_{transformer.config.num_layers - 1}"
-        return kept["intermediates"][last]["cross_attention"]["weights"][0]
+        return functools.reduce(operator.getitem, transformer.alignment(), kept["intermediates"])[0]
 
     def _compute(
         self, compute: Compute, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], lengths: list[tuple[int, int]]

@@ -19,7 +19,7 @@ import numpy as np
 
 from t2t_jax.decoding.beam import BeamSearch, Hypotheses
 from t2t_jax.decoding.sampling import Sampler
-from t2t_jax.model import Transformer
+from t2t_jax.model import EncoderDecoder
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.symbols import PAD_ID
 from t2t_jax.training.state import Params
@@ -31,7 +31,7 @@ FEWER = 4  # the later stages have so many times fewer rows than the first
 class Member(NamedTuple):
     """A model that takes part in a decision; there is one, or an ensemble."""
 
-    transformer: Transformer
+    transformer: EncoderDecoder
     params: Params
 
 
@@ -137,7 +137,7 @@ def stage_ends(shape: Shape) -> list[int]:
 
 
 def staged(
-    method: BeamSearch | Sampler, transformers: Sequence[Transformer], shape: Shape, begin: int, end: int
+    method: BeamSearch | Sampler, transformers: Sequence[EncoderDecoder], shape: Shape, begin: int, end: int
 ) -> Callable[[Sequence[Params], dict[str, Any]], tuple[Hypotheses, Any]]:
     """The positions from `begin` to before `end`, as a function of parameters and rows.
 

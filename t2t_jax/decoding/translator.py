@@ -19,7 +19,7 @@ from t2t_jax.decoding.beam import BeamSearch, Hypotheses
 from t2t_jax.decoding.sampling import Sampler, Sampling
 from t2t_jax.decoding.stages import Member, Shape, Stages, unfilled
 from t2t_jax.errors import ConfigError, DataError, RunError
-from t2t_jax.model import Transformer
+from t2t_jax.model import EncoderDecoder
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.channel import Channel
 from t2t_jax.symbols import EOS_ID, PAD_ID
@@ -115,14 +115,14 @@ class Translator:
             members.append(Member(transformer, params))
             averages.append(steps)
             # Sinusoids go on for ever; rows of a learned table beyond the longest training sentence are noise.
-            if experiment.model.positions == "learned":
+            if experiment.model.bounded:
                 positions.append(experiment.data.max_length)
         decoding = decoding or run_directory.load_config(runs[0]).decoding
         tokenizer = tokenizers.load(runs[0])
         return cls(members, tokenizer, decoding, channel, devices, min(positions, default=None), averages[0])
 
     @property
-    def transformer(self) -> Transformer:
+    def transformer(self) -> EncoderDecoder:
         """The (first) model."""
         return self.members[0].transformer
 

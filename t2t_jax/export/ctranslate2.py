@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from t2t_jax.export.target import require
-from t2t_jax.export.trained import Trained, refuse_other_widths
+from t2t_jax.export.trained import Trained, refuse_choices, refuse_other_widths
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.symbols import BOS_ID, EOS_ID, UNK_ID
 from t2t_jax.training.state import Params
@@ -24,6 +24,7 @@ def write(trained: Trained, directory: Path, quantization: Quantization = "float
       ConfigError: the model has no equivalent.
       UserError: the package ctranslate2 is not installed.
     """
+    refuse_choices(trained.experiment.model, "CTranslate2")
     refuse_other_widths(trained.experiment.model, "CTranslate2")
     require("ctranslate2", "An export to CTranslate2")
     spec = specification(trained)
@@ -39,7 +40,7 @@ def specification(trained: Trained) -> Any:
 
     model, pieces = trained.experiment.model, trained.pieces
     params = jax.tree.map(np.array, trained.params)  # copies: quantisation changes them in place
-    activation = specs.Activation.RELU if model.activation == "relu" else specs.Activation.SWISH
+    activation = getattr(specs.Activation, model.activation.upper())
     spec = specs.TransformerSpec.from_config(
         model.num_layers, model.num_heads, pre_norm=model.norm == "pre", activation=activation
     )

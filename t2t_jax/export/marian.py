@@ -13,7 +13,7 @@ from t2t_jax import config
 from t2t_jax.data.tokenizer import MarianTokenizer, SentencePieceTokenizer
 from t2t_jax.errors import ConfigError
 from t2t_jax.export.target import require
-from t2t_jax.export.trained import Trained, refuse_other_widths
+from t2t_jax.export.trained import Trained, refuse_choices, refuse_other_widths
 from t2t_jax.progress import say
 from t2t_jax.symbols import BOS_ID, EOS_ID, PAD_ID
 from t2t_jax.training.state import Params
@@ -116,6 +116,7 @@ def parameters(model: config.Model, shapes: Params, found: Mapping[str, np.ndarr
 
 def refuse(model: config.Model) -> None:
     """Raise `ConfigError` if `MarianMTModel` has no equivalent of the model."""
+    refuse_choices(model, "Hugging Face's Marian")
     refuse_other_widths(model, "Hugging Face's Marian")
     if model.norm == "pre":
         raise ConfigError("model: norm='pre' has no equivalent in Hugging Face's Marian, which normalises after.")

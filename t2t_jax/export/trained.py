@@ -50,6 +50,30 @@ def unfilled(experiment: config.Experiment, params: Params, tokenizer: Tokenizer
     return Trained(experiment, params, tokenizer)
 
 
+# Choices that other tools have an equivalent of, as far as each of them refuses no more.
+EXPORTABLE: dict[str, tuple[object, ...]] = {
+    "family": ("transformer",),
+    "norm_kind": ("layer",),
+    "activation": ("relu", "swish", "gelu"),
+    "positions": ("sinusoidal", "learned"),
+    "num_kv_heads": (None,),
+    "encoder_attention": ("full",),
+    "decoder_attention": ("full",),
+    "experts": (None,),
+}
+
+
+def refuse_choices(model: config.Model, tool: str) -> None:
+    """Sub-layers and families that an export does not write (docs/lineage.md).
+
+    Raises:
+      ConfigError: the model has one.
+    """
+    for name, known in EXPORTABLE.items():
+        if getattr(model, name) not in known:
+            raise ConfigError(f"model: {name}={getattr(model, name)!r} is not written for {tool}.")
+
+
 def refuse_other_widths(model: config.Model, tool: str) -> None:
     """Heads whose widths don't add up to d_model: `tool` has no field for them.
 

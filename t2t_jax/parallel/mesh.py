@@ -17,13 +17,18 @@ from t2t_jax import config
 from t2t_jax.errors import ConfigError
 
 AXES = ("data", "fsdp", "tensor")
+EXPERT = "expert"  # a fourth, where there are experts to divide
 
-# Logical axis -> mesh axes. Parameters use embed, heads, kv, mlp and vocabulary; activations batch, length, activation
-# and vocabulary. "embed" divides a parameter where it is kept, not where it is used (model/parameters.py).
+# Logical axis -> mesh axes. Parameters use embed, heads, memory_heads, kv, mlp, experts and vocabulary; activations
+# batch, length, activation, vocabulary, and where they are with their experts, experts and "batch of experts".
+# "embed" divides a parameter where it is kept, not where it is used (model/parameters.py).
 RULES = (
-    ("batch", ("data", "fsdp")),
+    ("batch", ("data", "fsdp", EXPERT)),
+    ("batch of experts", ("data", "fsdp")),
+    ("experts", EXPERT),
     ("vocabulary", "tensor"),
     ("heads", "tensor"),
+    ("memory_heads", "tensor"),
     ("mlp", "tensor"),
     ("embed", "fsdp"),
     ("kv", None),
@@ -35,6 +40,8 @@ RULES = (
 FIELDS = {
     "embed": "d_model={}",
     "heads": "num_heads={}",
+    "memory_heads": "num_kv_heads={}",
+    "experts": "experts={}",
     "mlp": "d_ff={}",
     "vocabulary": "vocabulary_multiple's padded vocabulary of {}",
 }
@@ -47,15 +54,27 @@ def make_mesh(sizes: config.Mesh, devices: Sequence[jax.Device] | None = None) -
       ConfigError: the axes don't multiply to the number of devices.
     """
     devices = list(jax.devices() if devices is None else devices)
-    wanted = [sizes.data, sizes.fsdp, sizes.tensor]
+    axes = AXES if sizes.expert == 1 else (*AXES, EXPERT)
+    wanted = [getattr(sizes, axis) for axis in axes]
     known = math.prod(size for size in wanted if size != -1)
     if len(devices) % known or (-1 not in wanted and known != len(devices)):
         raise ConfigError(
-            f"mesh: data={sizes.data}, fsdp={sizes.fsdp}, tensor={sizes.tensor} cannot be laid over {len(devices)} "
-            f"device{'s' * (len(devices) != 1)}; the sizes must multiply to that number."
+            f"mesh: {', '.join(f'{axis}={size}' for axis, size in zip(axes, wanted, strict=True))} cannot be laid over "
+            f"{len(devices)} device{'s' * (len(devices) != 1)}; the sizes must multiply to that number."
         )
     shape = [len(devices) // known if size == -1 else size for size in wanted]
-    return Mesh(np.asarray(devices, dtype=object).reshape(shape), AXES)
+    return Mesh(np.asarray(devices, dtype=object).reshape(shape), axes)
+
+
+def rules(mesh: Mesh) -> list[tuple[str, tuple[str, ...] | str | None]]:
+    """`RULES` as far as the mesh has their axes."""
+
+    def present(axes: tuple[str, ...] | str | None) -> tuple[str, ...] | str | None:
+        if isinstance(axes, tuple):
+            return tuple(axis for axis in axes if axis in mesh.shape)
+        return axes if axes in mesh.shape else None
+
+    return [(name, present(axes)) for name, axes in RULES]
 
 
 @contextlib.contextmanager
@@ -65,7 +84,7 @@ def tracing(mesh: Mesh) -> Iterator[None]:
     Flax finds the mesh only where `jax.set_mesh` puts it, and else drops the constraints without a word.
     By default accelerators round the inputs of float32 products to fewer bits. Who wants that speed asks for bfloat16.
     """
-    with jax.set_mesh(mesh), nn.logical_axis_rules(RULES), jax.default_matmul_precision("highest"):
+    with jax.set_mesh(mesh), nn.logical_axis_rules(rules(mesh)), jax.default_matmul_precision("highest"):
         yield
 
 
@@ -76,7 +95,7 @@ def shardings(boxed: Any, mesh: Mesh) -> Any:
       ConfigError: a mesh axis does not divide the dimension that the rules give it.
     """
     specs = nn.get_partition_spec(boxed)
-    tree = nn.logical_to_mesh_sharding(specs, mesh, list(RULES))
+    tree = nn.logical_to_mesh_sharding(specs, mesh, rules(mesh))
 
     def check(leaf: Any, names: PartitionSpec, sharding: NamedSharding) -> None:
         for dimension, name, axes in zip(leaf.shape, names, sharding.spec, strict=False):
@@ -92,8 +111,8 @@ def shardings(boxed: Any, mesh: Mesh) -> Any:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Rows divided over the data and fsdp axes."""
-    return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
+    """Rows divided over all axes but tensor."""
+    return NamedSharding(mesh, PartitionSpec(tuple(axis for axis in mesh.axis_names if axis != "tensor")))
 
 
 def on_every_device(mesh: Mesh) -> NamedSharding:
@@ -103,7 +122,7 @@ def on_every_device(mesh: Mesh) -> NamedSharding:
 
 def row_parts(mesh: Mesh) -> int:
     """How many parts the rows of a batch are divided into."""
-    return mesh.shape["data"] * mesh.shape["fsdp"]
+    return mesh.size // mesh.shape["tensor"]
 
 
 def padded_rows(rows: int, parts: int) -> int:

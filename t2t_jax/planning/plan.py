@@ -306,13 +306,14 @@ def _needed(message: str) -> int | None:
 
 def _changes(mesh: Mapping[str, int], accumulation: int) -> Iterator[tuple[config.Mesh, int]]:
     """Other meshes of as many devices, and more accumulation, those that change least first."""
-    devices = math.prod(mesh.values())
+    devices, expert = math.prod(mesh.values()), mesh.get("expert", 1)
     doublings = range(devices.bit_length())
     choices = []
     for more_fsdp, more_parts, more_tensor in itertools.product(doublings, range(8), doublings):
         fsdp, tensor = mesh["fsdp"] * 2**more_fsdp, mesh["tensor"] * 2**more_tensor
-        if devices % (fsdp * tensor) or not more_fsdp + more_parts + more_tensor:
+        if devices % (fsdp * tensor * expert) or not more_fsdp + more_parts + more_tensor:
             continue
         choices.append((more_fsdp + more_parts + more_tensor, more_tensor, more_parts, fsdp, tensor))
     for _, _, more_parts, fsdp, tensor in sorted(choices):
-        yield config.Mesh(devices // (fsdp * tensor), fsdp, tensor), accumulation * 2**more_parts
+        data = devices // (fsdp * tensor * expert)
+        yield config.Mesh(data, fsdp, tensor, expert), accumulation * 2**more_parts

@@ -91,9 +91,10 @@ def several_meshes(
     for _, plan in plans.values():
         if isinstance(plan, StepPlan):
             kinds += [kind for kind in by_kind(plan.collectives) if kind not in kinds]
+    axes: tuple[str, ...] = max((mesh.axis_names for mesh, _ in plans.values()), key=len)
     rows: list[tuple[str, list[str]]] = [
         ("", list(plans)),
-        ("mesh data x fsdp x tensor", [" x ".join(map(str, mesh.devices.shape)) for mesh, _ in plans.values()]),
+        (f"mesh {' x '.join(axes)}", [" x ".join(map(str, mesh.devices.shape)) for mesh, _ in plans.values()]),
         row("dead rows", lambda p: f"{100 * p.dead:.1f}%"),
         (
             f"memory of a device, GiB (a program may use {chip.memory / GIB:.2f})",

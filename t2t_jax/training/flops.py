@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from t2t_jax import config
 from t2t_jax.data.batching import Shape
+from t2t_jax.training import flops_of_choices as choices
 
 
 def forward_flops(model: config.Model, vocabulary_size: int, shape: Shape) -> int:
@@ -12,24 +13,39 @@ def forward_flops(model: config.Model, vocabulary_size: int, shape: Shape) -> in
     Padding inside a row and the vocabulary's filling count, since the products run over them; dead rows don't.
     """
     source, target, rows = shape
+    logits = target * model.d_model * model.padded_vocabulary(vocabulary_size)
+    stacks = {"transformer": transformer, "recurrent": choices.recurrent, "convolutional": choices.convolutional}
+    return 2 * rows * (stacks[model.family](model, source, target) + logits)
+
+
+def transformer(model: config.Model, source: int, target: int) -> int:
+    """Multiplications of encoder and decoder for a pair of padded lengths."""
     keys, values = model.num_heads * model.key_width, model.num_heads * model.value_width
+    shared = model.num_heads // (model.num_kv_heads or model.num_heads)
 
     def projections(queries: int, memory: int) -> int:
         """W_Q and W_O for every query, W_K and W_V for every position that is attended to."""
-        return model.d_model * (queries * (keys + values) + memory * (keys + values))
+        return model.d_model * (queries * (keys + values) + memory * (keys + values) // shared)
 
     def attention(queries: int, memory: int) -> int:
         """Queries times keys, weights times values."""
         return queries * memory * (keys + values)
 
-    def feed_forward(positions: int) -> int:
-        return positions * 2 * model.d_model * model.d_ff
+    def to_itself(side: str, length: int) -> int:
+        """Self-attention of a stack."""
+        kind = model.encoder_attention if side == "encoder" else model.decoder_attention
+        if kind == "full":
+            return attention(length, length)
+        return choices.ATTENTIONS[kind](model, length, side == "decoder")
 
-    encoder = projections(source, source) + attention(source, source) + feed_forward(source)
-    decoder = projections(target, target) + attention(target, target) + feed_forward(target)
+    def feed_forward(positions: int) -> int:
+        one = (3 if model.activation == "swiglu" else 2) * model.d_model * model.d_ff
+        return positions * one if model.experts is None else choices.mixture(model, positions, one)
+
+    encoder = projections(source, source) + to_itself("encoder", source) + feed_forward(source)
+    decoder = projections(target, target) + to_itself("decoder", target) + feed_forward(target)
     decoder += projections(target, source) + attention(target, source)
-    logits = target * model.d_model * model.padded_vocabulary(vocabulary_size)
-    return 2 * rows * (model.num_layers * (encoder + decoder) + logits)
+    return model.num_layers * (encoder + decoder)
 
 
 def step_flops(model: config.Model, vocabulary_size: int, shape: Shape) -> int:

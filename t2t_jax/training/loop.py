@@ -224,7 +224,7 @@ def stopped(requests: StopRequests, k: int) -> Outcome:
 
 def compile_steps(
     experiment: config.Experiment,
-    transformer: model.Transformer,
+    transformer: model.EncoderDecoder,
     adam: optax.GradientTransformation,
     plan: Plan,
     mesh: Mesh,
@@ -256,7 +256,7 @@ def text_of(executable: Any) -> str:
 
 def initial_state(
     experiment: config.Experiment,
-    transformer: model.Transformer,
+    transformer: model.EncoderDecoder,
     adam: optax.GradientTransformation,
     mesh: Mesh,
     abstract: TrainState,
@@ -285,7 +285,7 @@ def initial_state(
 
 def announce(
     experiment: config.Experiment,
-    transformer: model.Transformer,
+    transformer: model.EncoderDecoder,
     abstract: TrainState,
     plan: Plan,
     mesh: Mesh,
@@ -324,12 +324,14 @@ def summarise(unread: Unread, saved: Checkpoints) -> Entry:
         refuse_non_finite(float(metrics.loss.smoothed) / max(int(metrics.loss.tokens), 1), where, saved)
         refuse_non_finite(float(metrics.gradient_norm), where, saved, "gradient norm")
     tokens = sum(int(metrics.loss.tokens) for metrics in fetched)
+    balances = [float(metrics.balance) for metrics in fetched if metrics.balance is not None]
     return {
         "step": k,
         "loss": sum(float(metrics.loss.smoothed) for metrics in fetched) / tokens,
         "perplexity": math.exp(min(sum(float(metrics.loss.plain) for metrics in fetched) / tokens, 700.0)),
         "gradient_norm": float(fetched[-1].gradient_norm),
         "target_tokens": tokens,
+        **({"expert_balance": sum(balances) / len(balances)} if balances else {}),
         **unread.interval.rates(tokens, unread.peak),
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
@@ -18,7 +17,7 @@ from t2t_jax.data.pipeline import Batch, batches
 from t2t_jax.data.store import Corpus, Ragged
 from t2t_jax.data.tokenizer import Tokenizer
 from t2t_jax.errors import DataError
-from t2t_jax.model import Transformer
+from t2t_jax.model import EncoderDecoder
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.precompile import Precompiled
 from t2t_jax.training.loss import TokenLoss
@@ -53,7 +52,7 @@ class HeldOut:
         source: Sequence[str],
         target: Sequence[str],
         tokenizer: Tokenizer,
-        transformer: Transformer,
+        transformer: EncoderDecoder,
         experiment: config.Experiment,
         mesh: Mesh,
         abstract_params: Params,
@@ -88,7 +87,7 @@ class HeldOut:
         self._batches = list(batches(corpus, plan, 0, plan.batches_per_epoch, self._rows.local))
         batch_loss = make_batch_loss(transformer, training.label_smoothing, training.label_smoothing_mass)
         step = jax.jit(
-            functools.partial(batch_loss, deterministic=True),
+            lambda params, batch: batch_loss(params, batch, deterministic=True).of_tokens,
             out_shardings=meshes.on_every_device(mesh),
         )
 

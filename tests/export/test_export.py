@@ -29,6 +29,7 @@ MARIAN = [
     SMALL,
     Model(num_layers=1, d_model=12, d_ff=20, num_heads=3, vocabulary_multiple=8, norm_epsilon=1e-5),
     dataclasses.replace(SMALL, activation="swish", biases="all", norm_epsilon=1e-5),
+    dataclasses.replace(SMALL, num_layers=1, activation="gelu", norm_epsilon=1e-5),
 ]
 CTRANSLATE2 = [
     *MARIAN,
@@ -99,7 +100,7 @@ def marian_logits(theirs, source: np.ndarray, target: np.ndarray, start: int, pa
     return found.logits.numpy()
 
 
-@pytest.mark.parametrize("settings", MARIAN, ids=["two layers", "odd widths", "swish and biases"])
+@pytest.mark.parametrize("settings", MARIAN, ids=["two layers", "odd widths", "swish and biases", "gelu"])
 def test_marian_gives_our_logits(settings: Model, trained, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="Marian runs on PyTorch")
     transformers = pytest.importorskip("transformers", reason="the extra `export` is not installed")
@@ -131,7 +132,9 @@ def test_marian_tokenizer_reads_and_writes_alike(trained, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "settings", CTRANSLATE2, ids=["two layers", "odd widths", "swish and biases", "pre-norm", "learned positions"]
+    "settings",
+    CTRANSLATE2,
+    ids=["two layers", "odd widths", "swish and biases", "gelu", "pre-norm", "learned positions"],
 )
 def test_ctranslate2_gives_our_scores(settings: Model, trained, tmp_path: Path) -> None:
     """Teacher forcing: the log-probability of every token of a translation, end of sentence included."""
@@ -242,6 +245,29 @@ def test_int8_keeps_the_model_and_shrinks_it(trained, tmp_path: Path) -> None:
 def test_what_has_no_equivalent_is_refused(changes: dict[str, object], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         marian.refuse(dataclasses.replace(SMALL, **changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("family", "recurrent"),
+        ("family", "convolutional"),
+        ("norm_kind", "rms"),
+        ("activation", "swiglu"),
+        *[("positions", kind) for kind in ("rotary", "alibi", "t5")],
+        ("num_kv_heads", 1),
+        *[("encoder_attention", kind) for kind in ("window", "performer", "linformer")],
+        *[("decoder_attention", kind) for kind in ("window", "performer")],
+        ("experts", 2),
+    ],
+)
+def test_what_is_not_written_is_refused_by_name(name: str, value: object, tokenizer, tmp_path: Path) -> None:
+    model = dataclasses.replace(SMALL, **{name: value})
+    exported = Trained(config.Experiment(model=model, data=config.Data(vocabulary_size=320)), {}, tokenizer)
+    for tool in (ctranslate2, marian):
+        with pytest.raises(ConfigError, match=f"model: {name}={value!r} is not written for "):
+            tool.write(exported, tmp_path)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_nothing_is_overwritten_and_nothing_half_made_stays(tmp_path: Path) -> None:

@@ -46,10 +46,12 @@ def test_a_fused_attention_is_the_attention_of_the_paper(random_params):
     assert_same(fused, ours, 2e-5)
 
 
-def test_layers_computed_again_give_the_same_gradient_dropout_included(random_params):
-    again = model.build(MODEL, 12, training=Training(rematerialise=True))
+@pytest.mark.parametrize("changes", [{}, {"num_layers": 1, "positions": "t5", "experts": 2}])
+def test_layers_computed_again_give_the_same_gradient_dropout_included(changes, random_params):
+    settings = replace(MODEL, **changes)
+    again = model.build(settings, 12, training=Training(rematerialise=True))
     params = random_params(again)
-    (first, repeated), (second, once) = (gradient_of(t, params, False) for t in (again, model.build(MODEL, 12)))
+    (first, repeated), (second, once) = (gradient_of(t, params, False) for t in (again, model.build(settings, 12)))
     assert_same(first, second, 1e-5)
     assert repeated > 1.1 * once, "the layers' products are done again"
 

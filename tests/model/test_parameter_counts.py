@@ -48,3 +48,39 @@ def test_every_row_of_table_3_has_its_exact_count(row):
 @pytest.mark.parametrize("multiple", [1, 128, 1000])
 def test_the_rows_that_fill_the_vocabulary_are_not_counted(multiple):
     assert count(replace(BASE, num_layers=2, vocabulary_multiple=multiple)) == 33_644_544
+
+
+ENCODER, DECODER = (
+    4 * 512 * 512,
+    8 * 512 * 512,
+)  # of a layer's attentions; it has three projections of heads and one back
+DENSE, NORM = 2 * 512 * 2048 + 2048 + 512, 2 * 512
+
+
+@pytest.mark.parametrize(
+    ("changes", "more"),
+    [
+        ({"norm_kind": "rms"}, 6 * 5 * -512),
+        ({"activation": "gelu"}, 0),
+        ({"activation": "swiglu"}, 12 * (512 * 2048 - 2048 - 512)),
+        ({"positions": "rotary"}, 0),
+        ({"positions": "alibi"}, 0),
+        ({"positions": "t5"}, 2 * 32 * 8),
+        ({"num_kv_heads": 2}, -18 * 2 * 512 * 512 * 3 // 4),
+        ({"num_kv_heads": 1}, -18 * 2 * 512 * 512 * 7 // 8),
+        ({"encoder_attention": "window", "decoder_attention": "performer"}, 0),
+        ({"encoder_attention": "linformer"}, 6 * 2 * 64 * 1024),
+        ({"experts": 4}, 12 * (3 * DENSE + 512 * 4)),
+        (
+            {"family": "recurrent"},
+            6 * (4 * 768 * 512 + 4 * 512) + 6 * (4 * 1536 * 512 + 4 * 512) + 3 * 512**2 + 1024 + 512
+            + 3 * 512**2 + 512 - 6 * (ENCODER + DECODER + 2 * DENSE + 5 * NORM),
+        ),
+        (
+            {"family": "convolutional"},
+            12 * (3 * 512 * 1024 + 1024) + 7 * (512**2 + 512) - 6 * (ENCODER + DECODER + 2 * DENSE + 5 * NORM),
+        ),
+    ],
+)  # fmt: skip
+def test_what_each_choice_adds_to_the_base_model(changes, more):
+    assert count(replace(BASE, **changes)) == 63_045_632 + more

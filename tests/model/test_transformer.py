@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from t2t_jax import config, model
+from t2t_jax.model.encoder_decoder import shift_right
 from t2t_jax.model.layers import Residual
 from t2t_jax.model.positions import sinusoids
-from t2t_jax.model.transformer import shift_right
 from t2t_jax.symbols import BOS_ID, PAD_ID
+from tests.combinations import COMBINATIONS
 
 VOCABULARY = 11  # 16 with the filling rows
 MODEL = config.Model(num_layers=1, d_model=16, d_ff=16, num_heads=2, vocabulary_multiple=8, max_positions=12)
@@ -69,9 +70,15 @@ def test_a_logit_depends_on_the_tokens_before_it_alone(transformer, params):
         assert (logits[t + 1 :] != first[t + 1 :]).any(axis=-1).all()
 
 
-@pytest.mark.parametrize(("norm", "positions"), [("post", "sinusoidal"), ("pre", "learned")])
-def test_decoding_a_token_at_a_time_equals_teacher_forcing(norm, positions, random_params):
-    transformer = model.build(replace(MODEL, num_layers=2, norm=norm, positions=positions), VOCABULARY)
+PAPERS = {
+    "post": replace(MODEL, num_layers=2),
+    "pre, learned": replace(MODEL, num_layers=2, norm="pre", positions="learned"),
+}
+
+
+@pytest.mark.parametrize("name", [*PAPERS, *COMBINATIONS])
+def test_decoding_a_token_at_a_time_equals_teacher_forcing(name, random_params):
+    transformer = model.build((PAPERS | COMBINATIONS)[name], VOCABULARY)
     params = random_params(transformer)
     source = SOURCE[:2]
     rows, beam, length = 2, 3, 4

@@ -86,7 +86,7 @@ def test_dead_rows_change_nothing(transformer, params, reference):
 
 def test_without_learning_it_is_the_same_loss(transformer, params, reference):
     batch_loss = make_batch_loss(transformer, 0.1, "vocabulary")
-    loss = jax.jit(lambda p: batch_loss(p, BATCH, deterministic=True))(params)
+    loss = jax.jit(lambda p: batch_loss(p, BATCH, deterministic=True).of_tokens)(params)
     assert loss.smoothed / loss.tokens == pytest.approx(float(reference[0]), rel=1e-5)
 
 

@@ -1,0 +1,105 @@
+"""Which choices of an architecture go together; those that mean nothing are refused with the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from t2t_jax.errors import ConfigError
+
+RELATIVE = ("rotary", "alibi", "t5")
+
+# What only a Transformer has, with the value that leaves it out.
+TRANSFORMER_ONLY: dict[str, Any] = {
+    "norm": "post",
+    "norm_kind": "layer",
+    "activation": "relu",
+    "num_kv_heads": None,
+    "encoder_attention": "full",
+    "decoder_attention": "full",
+    "experts": None,
+    "attention_dropout": 0,
+    "relu_dropout": 0,
+}
+
+
+def check_combinations(model: Any) -> None:
+    """Raise `ConfigError` for choices of a `config.Model` that mean nothing together."""
+    if model.family != "transformer":
+        _check_displaced(model)
+    if model.num_kv_heads is not None and model.num_heads % model.num_kv_heads:
+        raise ConfigError(
+            f"model: num_heads={model.num_heads} cannot share num_kv_heads={model.num_kv_heads} evenly; choose a "
+            "divisor."
+        )
+    if model.positions == "rotary" and model.key_width % 2:
+        raise ConfigError(f"model: positions='rotary' turns pairs of numbers, so d_k={model.key_width} must be even.")
+    if (model.positions == "t5" and model.t5_max_distance <= model.t5_buckets // 2) or model.t5_buckets % 4:
+        raise ConfigError(
+            f"model: t5_buckets={model.t5_buckets} must be a multiple of 4, with t5_max_distance="
+            f"{model.t5_max_distance} above half of it."
+        )
+    if model.decoder_attention == "linformer":
+        raise ConfigError(
+            "model: decoder_attention='linformer' mixes all positions of a sentence into a fixed number, later ones "
+            "too, so it cannot be causal; it is for encoder_attention alone."
+        )
+    for side in ("encoder_attention", "decoder_attention"):
+        kind = getattr(model, side)
+        if kind in ("performer", "linformer") and model.positions in RELATIVE:
+            raise ConfigError(
+                f"model: positions={model.positions!r} changes the score of each pair of positions, and "
+                f"{side}={kind!r} has none; choose sinusoidal or learned ones."
+            )
+        if kind == "performer" and model.attention_dropout:
+            raise ConfigError(
+                f"model: {side}='performer' has no attention weights to drop; attention_dropout="
+                f"{model.attention_dropout} must be 0."
+            )
+    if model.experts is not None and model.experts_per_token > model.experts:
+        raise ConfigError(
+            f"model: experts_per_token={model.experts_per_token} cannot be picked out of experts={model.experts}."
+        )
+    if model.expert_balance < 0:
+        raise ConfigError(f"model: expert_balance={model.expert_balance} must not be negative.")
+
+
+def check_computation(model: Any, training: Any) -> None:
+    """Raise `ConfigError` where `config.Training` asks for what the `config.Model` cannot be computed by."""
+    kernel = training.attention_kernel
+    if model.family != "transformer" and (kernel != "xla" or training.rematerialise):
+        raise ConfigError(
+            f"training: attention_kernel and rematerialise are for a Transformer; family={model.family!r} has neither."
+        )
+    if kernel == "blockwise" and model.attention_dropout:
+        raise ConfigError(
+            "training: attention_kernel='blockwise' has no dropout on the attention weights; attention_dropout="
+            f"{model.attention_dropout} must be 0."
+        )
+    if kernel == "cudnn":
+        for name, plain in (("num_kv_heads", None), ("encoder_attention", "full"), ("decoder_attention", "full")):
+            if getattr(model, name) != plain:
+                raise ConfigError(
+                    f"training: attention_kernel='cudnn' computes the paper's attention, not {name}="
+                    f"{getattr(model, name)!r}."
+                )
+        if model.positions in RELATIVE:
+            raise ConfigError(
+                f"training: attention_kernel='cudnn' computes the paper's attention, not positions={model.positions!r}."
+            )
+
+
+def _check_displaced(model: Any) -> None:
+    for name, absent in TRANSFORMER_ONLY.items():
+        if getattr(model, name) != absent:
+            raise ConfigError(
+                f"model: family={model.family!r} has no {name}; leave it at {absent!r} instead of "
+                f"{getattr(model, name)!r}."
+            )
+    if model.positions != "sinusoidal" and (model.family == "recurrent" or model.positions != "learned"):
+        raise ConfigError(f"model: family={model.family!r} has no positions={model.positions!r}; leave it out.")
+    if model.family == "recurrent" and model.d_model % 2:
+        raise ConfigError(
+            f"model: family='recurrent' reads in two directions, so d_model={model.d_model} must be even."
+        )
+    if model.family == "convolutional" and model.kernel_width % 2 == 0:
+        raise ConfigError(f"model: kernel_width={model.kernel_width} must be odd, to have a middle.")

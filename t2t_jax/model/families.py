@@ -1,0 +1,32 @@
+"""The module that a config describes."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from t2t_jax import config
+from t2t_jax.model.convolutional import Convolutional
+from t2t_jax.model.encoder_decoder import EncoderDecoder
+from t2t_jax.model.recurrent import Recurrent
+from t2t_jax.model.transformer import Transformer
+
+FAMILIES: dict[str, type[EncoderDecoder]] = {
+    "transformer": Transformer,
+    "recurrent": Recurrent,
+    "convolutional": Convolutional,
+}
+
+
+def build(
+    model: config.Model,
+    vocabulary_size: int,
+    compute_dtype: str = "float32",
+    *,
+    training: config.Training | None = None,
+) -> EncoderDecoder:
+    """The module for a config; `training` says how its steps are to be computed, where it is to be trained."""
+    family = FAMILIES[model.family]
+    if training is None:
+        return family(model, vocabulary_size, jnp.dtype(compute_dtype))
+    fused = None if training.attention_kernel == "xla" else training.attention_kernel
+    return family(model, vocabulary_size, jnp.dtype(training.compute_dtype), fused, training.rematerialise)
