@@ -23,7 +23,7 @@ from t2t_jax.model.choices.performer import directions, positive_features, quoti
 LENGTH, WIDTH = 256, 32  # positions, and d_k
 FEATURES = (16, 32, 64, 128, 256, 512, 1024)
 RANKS = (8, 16, 32, 64, 128)
-SIZES = (0.5, 1.0, 2.0)  # standard deviation of queries and keys, which decides how sharp attention is
+SIZES = (0.25, 0.5, 1.0)  # standard deviation of queries and keys, which decides how sharp attention is
 
 
 def independent(width: int, count: int, seed: int) -> np.ndarray:
