@@ -39,6 +39,8 @@ def translate(targets: Sequence[Path], options: Translate) -> int:
     settle()
     with connected(options.process) as channel, _output(options.output if channel.first else Path(os.devnull)) as file:
         translator = Translator.load(targets, options.decoding, channel)
+        if options.alignments and translator.transformer.alignment() is None:
+            raise RunError(f"{str(targets[0])!r} is one stack that nowhere looks at the source alone: no --alignments.")
         lines = _decoded(read_lines(options.input) if options.input else lines_of(sys.stdin.buffer))
         prefixes = _decoded(read_lines(options.prefix)) if options.prefix else None
 

@@ -147,7 +147,7 @@ def _inputs(made_from: Mapping[str, Any]) -> dict[str, Any]:
     ]
     return {
         "vocabulary": vocabulary,
-        "train": [vocabulary, filters, languages, text["train"]],
+        "train": [vocabulary, filters, languages, text["train"], settings.get("task")],
         **{split: [languages, text[split], settings.get("task")] for split in HELD_OUT},
     }
 

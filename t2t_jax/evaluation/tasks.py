@@ -1,4 +1,4 @@
-"""The two tasks: what a decoder's text stands for, and what it is worth.
+"""The tasks: what a decoder's text stands for, and what it is worth.
 
 A task has four parts. `data.sources.Source` gives the source text and the target text of each example, and
 `data.tokenizer.Tokenizer` takes them apart into tokens; a `Task` turns the decoder's text into an answer, and scores
@@ -52,8 +52,10 @@ class Task(Protocol):
         ...
 
 
-def task_of(experiment: config.Experiment) -> Task:
-    """The task of an experiment."""
+def task_of(experiment: config.Experiment) -> Task | None:
+    """The task of an experiment; None where nothing is to be written, and the tokens themselves are what is scored."""
+    if experiment.data.task == "language_model":
+        return None
     if experiment.data.task == "parsing":
         return Parsing()
     return Translation(experiment.evaluation.protocol, experiment.data.target_language)
@@ -164,3 +166,20 @@ class ParsingScores:
             for title, scores in (("all", result.all), (f"length <= {result.parameters.cutoff}", result.short))
         ]
         return [*found, f"mended: {self.mended:,} trees, {self.edits:,} tokens"]
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """How often a model that writes nothing finds the right token likeliest."""
+
+    accuracy: float
+    """Share of the target's tokens."""
+
+    def headline(self) -> dict[str, Any]:
+        return {"bleu": None, "bleu_signature": None, "token_accuracy": round(100 * self.accuracy, 2)}
+
+    def as_json(self) -> dict[str, Any]:
+        return {"token_accuracy": round(100 * self.accuracy, 2)}
+
+    def lines(self) -> list[str]:
+        return [f"token accuracy {100 * self.accuracy:.2f}"]

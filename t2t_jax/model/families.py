@@ -6,6 +6,7 @@ import jax.numpy as jnp
 
 from t2t_jax import config
 from t2t_jax.model.convolutional import Convolutional
+from t2t_jax.model.decoder_only import DecoderOnly
 from t2t_jax.model.encoder_decoder import EncoderDecoder
 from t2t_jax.model.recurrent import Recurrent
 from t2t_jax.model.transformer import Transformer
@@ -14,6 +15,7 @@ FAMILIES: dict[str, type[EncoderDecoder]] = {
     "transformer": Transformer,
     "recurrent": Recurrent,
     "convolutional": Convolutional,
+    "decoder": DecoderOnly,
 }
 
 

@@ -36,6 +36,17 @@ def test_embedded_corpus_translates_both_ways() -> None:
         open_source(Data(target_language="fr"))
 
 
+def test_a_language_model_reads_one_language(tmp_path: Path) -> None:
+    assert next(open_source(Data(task="language_model")).pairs("train")) == ("de", "Mary ist ziemlich oberflächlich.")
+    (tmp_path / "train.fr").write_bytes(b"un\n\ndeux\n")
+    alone = open_source(files(tmp_path, task="language_model", target_language="fr"))
+    assert list(alone.pairs("train")) == [("fr", "un"), ("fr", ""), ("fr", "deux")]
+    with pytest.raises(DataError, match=r"has neither test.fr nor test.fr.gz"):
+        list(alone.pairs("test"))
+    with pytest.raises(ConfigError, match="takes text from source='embedded' or 'files'"):
+        Data(task="language_model", source="tfds")
+
+
 def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:
     path = tmp_path / "t"
     path.write_bytes("\ufeffa\u2028b\r\nc\u0085d\x0be\x1cf\n\n  \nlast".encode())

@@ -54,6 +54,7 @@ BIG = replace(MODEL, num_layers=1, num_heads=8, d_k=8, d_v=8, vocabulary_multipl
         {"encoder_attention": "performer", "performer_features": 32},
         {"experts": 4},
         {"family": "convolutional"},
+        {"family": "decoder", "num_kv_heads": 2},
     ],
 )
 def test_choices_against_the_program_of_the_way_forward(changes: dict) -> None:
