@@ -139,9 +139,9 @@ class Model:
 class Data:
     """Where the text comes from and how it becomes batches, sections 5.1 and 5.2."""
 
-    task: Literal["translation", "parsing", "language_model"] = "translation"
-    """What a model learns: the translation of a sentence, its constituency tree (section 6.3), or the text of the
-    target language alone."""
+    task: Literal["translation", "parsing", "text_to_text", "language_model"] = "translation"
+    """What a model learns: the translation of a sentence, its constituency tree (section 6.3), both and the translation
+    back, told apart by the source's beginning, or the text of the target language alone."""
     source: Literal["embedded", "files", "tfds"] = "embedded"
     """The task's corpus inside the package, local files, or TensorFlow Datasets' WMT14."""
     directory: str | None = None
@@ -223,8 +223,10 @@ class Data:
                 "data: task='parsing' takes trees from source='embedded' or 'files' and tokenizer='sentencepiece', not "
                 f"{self.source!r} and {self.tokenizer!r}."
             )
-        if self.task == "language_model" and self.source == "tfds":
+        if self.task in ("text_to_text", "language_model") and self.source == "tfds":
             raise ConfigError(f"data: task={self.task!r} takes text from source='embedded' or 'files', not 'tfds'.")
+        if self.task == "text_to_text" and self.tokenizer != "sentencepiece":
+            raise ConfigError(f"data: task='text_to_text' needs tokenizer='sentencepiece', not {self.tokenizer!r}.")
         if self.source_language == self.target_language:
             raise ConfigError(f"data: source_language and target_language are both {self.source_language!r}.")
 

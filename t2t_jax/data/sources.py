@@ -58,6 +58,10 @@ def open_source(data: config.Data) -> Source:
         from t2t_jax.data.tree_source import EMBEDDED_TREES, TreeFiles
 
         return TreeFiles(*EMBEDDED_TREES) if data.source == "embedded" else TreeFiles(_directory(data), stems)
+    if data.task == "text_to_text":
+        from t2t_jax.data.text_to_text import text_to_text
+
+        return text_to_text(data)
     if data.task == "language_model":
         directory = EMBEDDED_DIRECTORY if data.source == "embedded" else _directory(data)
         text = TextFiles(directory, EMBEDDED_STEMS if data.source == "embedded" else stems, *[data.target_language] * 2)

@@ -163,6 +163,15 @@ def _headline_scores(experiment: config.Experiment, report: dict[str, Any] | Non
             {"label": "Perplexity", "value": _fixed(found.get("perplexity")), "note": "per target token"},
             {"label": "Accuracy", "value": _fixed(found.get("token_accuracy")), "note": "% of target tokens"},
         ]
+    if experiment.data.task == "text_to_text":
+        return [
+            {
+                "label": "F1" if "f1" in scores else "BLEU",
+                "value": _fixed(scores.get("f1", scores["bleu"])),
+                "note": name,
+            }
+            for name, scores in found.get("tasks", {}).items()
+        ] or [{"label": "BLEU", "value": None, "note": None}]
     return [
         {"label": "BLEU", "value": _fixed(found.get("bleu")), "note": found.get("bleu_signature")},
         {"label": "Perplexity", "value": _fixed(found.get("perplexity")), "note": "per target token"},
@@ -218,6 +227,14 @@ def _speed(entries: Sequence[Entry]) -> str | None:
 
 
 def _table(experiment: config.Experiment, report: dict[str, Any]) -> dict[str, Any]:
+    if experiment.data.task == "text_to_text":
+        titles = ["BLEU", "chrF", "F1"]
+        rows = []
+        for split, scores in report.get("splits", {}).items():
+            for name, own in scores["tasks"].items():
+                bleu = next(iter(own.get("bleu", {}).values()), None)
+                rows.append((f"{split}, {name}", [_fixed(x) for x in (bleu, own.get("chrf"), own.get("f1"))]))
+        return {"lead": "Each task by its own scores.", "titles": titles, "rows": rows, "signatures": {}}
     if task_of(experiment) is None:
         splits = report.get("splits", {}).items()
         rows = [(split, [_fixed(scores.get("token_accuracy")), *_common_numbers(scores)]) for split, scores in splits]

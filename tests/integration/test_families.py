@@ -60,3 +60,15 @@ def test_translation_as_continuation_is_searched_like_any_other(launch, tiny: li
     assert done.returncode == 0, done.stderr
     assert "test  BLEU (13a)" in done.stdout
     assert len((tmp_path / "run" / "translations" / "test.hypothesis").read_text().splitlines()) == 12
+
+
+def test_one_model_of_several_tasks(launch, tiny: list[str], tmp_path: Path, capsys) -> None:
+    run = tmp_path / "run"
+    done = launch("train", *tiny, "--data.task", "text_to_text", "--training.num-steps", 10, "--workdir", run)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((run / "report.json").read_text())
+    assert list(report["tasks"]) == ["translate en de", "translate de en"]
+    assert report["bleu"] == report["tasks"]["translate en de"]["bleu"]
+    assert "test, translate de en" in (run / "report.html").read_text()
+    (tmp_path / "in").write_text("translate de en: Wo?\n")
+    assert main(["translate", str(run), "--input", str(tmp_path / "in")]) == 0
