@@ -28,6 +28,8 @@ def check_combinations(model: Any) -> None:
         _check_displaced(model)
     if model.family == "decoder":
         _check_half(model, {"encoder_attention": "full", "decoder_attention": "full"})
+    if model.family == "encoder":
+        _check_half(model, {"decoder_attention": "full"})
     if model.num_kv_heads is not None and model.num_heads % model.num_kv_heads:
         raise ConfigError(
             f"model: num_heads={model.num_heads} cannot share num_kv_heads={model.num_kv_heads} evenly; choose a "
@@ -96,6 +98,11 @@ def check_task(model: Any, data: Any) -> None:
         raise ConfigError(
             f"model: family='decoder' reads source and target as one, so max_positions={model.max_positions} must be "
             f"at least twice data.max_length={data.max_length}."
+        )
+    if (model.family == "encoder") != (data.task == "masked_language_model"):
+        raise ConfigError(
+            f"data: task='masked_language_model' is for model.family='encoder', which does nothing else; this is task="
+            f"{data.task!r} for family={model.family!r}."
         )
 
 

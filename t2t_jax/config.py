@@ -64,9 +64,9 @@ class Model:
     """The embedding gets zero rows up to a multiple of this, whatever the mesh; they are masked and never counted."""
 
     # What came before the paper and after it: docs/lineage.md has the formulas and the sources.
-    family: Literal["transformer", "recurrent", "convolutional", "decoder"] = "transformer"
+    family: Literal["transformer", "recurrent", "convolutional", "decoder", "encoder"] = "transformer"
     """The paper's model, one of those that it displaced, or one of its halves: a causal stack that goes on from the
-    source."""
+    source, or an encoder that fills its gaps."""
     recurrent_cell: Literal["lstm", "gru"] = "lstm"
     """recurrent: the cell."""
     kernel_width: int = 3
@@ -139,9 +139,9 @@ class Model:
 class Data:
     """Where the text comes from and how it becomes batches, sections 5.1 and 5.2."""
 
-    task: Literal["translation", "parsing", "text_to_text", "language_model"] = "translation"
+    task: Literal["translation", "parsing", "text_to_text", "language_model", "masked_language_model"] = "translation"
     """What a model learns: the translation of a sentence, its constituency tree (section 6.3), both and the translation
-    back, told apart by the source's beginning, or the text of the target language alone."""
+    back, told apart by the source's beginning, the text of the target language, or to fill gaps in that."""
     source: Literal["embedded", "files", "tfds"] = "embedded"
     """The task's corpus inside the package, local files, or TensorFlow Datasets' WMT14."""
     directory: str | None = None
@@ -223,7 +223,7 @@ class Data:
                 "data: task='parsing' takes trees from source='embedded' or 'files' and tokenizer='sentencepiece', not "
                 f"{self.source!r} and {self.tokenizer!r}."
             )
-        if self.task in ("text_to_text", "language_model") and self.source == "tfds":
+        if self.task in ("text_to_text", "language_model", "masked_language_model") and self.source == "tfds":
             raise ConfigError(f"data: task={self.task!r} takes text from source='embedded' or 'files', not 'tfds'.")
         if self.task == "text_to_text" and self.tokenizer != "sentencepiece":
             raise ConfigError(f"data: task='text_to_text' needs tokenizer='sentencepiece', not {self.tokenizer!r}.")

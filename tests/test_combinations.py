@@ -33,6 +33,8 @@ from tests.combinations import COMBINATIONS
         ({"family": "convolutional", "kernel_width": 4}, "kernel_width=4 must be odd"),
         ({"family": "decoder", "decoder_attention": "window"}, "is not written for decoder_attention='window'"),
         ({"family": "decoder", "positions": "t5"}, "a table for an encoder and one for a decoder"),
+        ({"family": "encoder", "decoder_attention": "window"}, "is not written for decoder_attention='window'"),
+        ({"family": "encoder", "positions": "t5"}, "family='encoder' is one of them alone"),
         ({"positions": "xpos"}, "positions='xpos' must be 'sinusoidal' or 'learned' or 'rotary' or 'alibi' or 't5'"),
     ],
 )
@@ -69,6 +71,12 @@ def test_a_learned_table_of_one_stack_is_for_both_sides():
         Experiment(
             model=Model(family="decoder", positions="learned", max_positions=1023), data=config.Data(max_length=512)
         )
+
+
+@pytest.mark.parametrize(("family", "task"), [("encoder", "translation"), ("decoder", "masked_language_model")])
+def test_gaps_are_for_an_encoder_alone(family, task):
+    with pytest.raises(ConfigError, match=f"this is task='{task}' for family='{family}'"):
+        Experiment(model=Model(family=family), data=config.Data(task=task))
 
 
 def test_linformers_columns_are_as_limited_as_a_learned_table():

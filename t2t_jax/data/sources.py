@@ -62,10 +62,10 @@ def open_source(data: config.Data) -> Source:
         from t2t_jax.data.text_to_text import text_to_text
 
         return text_to_text(data)
-    if data.task == "language_model":
+    if data.task in ("language_model", "masked_language_model"):
         directory = EMBEDDED_DIRECTORY if data.source == "embedded" else _directory(data)
         text = TextFiles(directory, EMBEDDED_STEMS if data.source == "embedded" else stems, *[data.target_language] * 2)
-        return OneLanguage(text, data.target_language)
+        return OneLanguage(text, data.target_language if data.task == "language_model" else None)
     if data.source == "tfds":
         from t2t_jax.data.tfds_source import TfdsSource  # only here: importing TFDS takes a second
 
@@ -144,13 +144,13 @@ class TextFiles:
 
 
 class OneLanguage:
-    """The target side of a source, as what follows from the name of its language: a context that tells nothing."""
+    """The target side of a source, behind the name of its language, which tells nothing, or without one, itself."""
 
-    def __init__(self, text: Source, language: str):
+    def __init__(self, text: Source, language: str | None):
         self._text, self._language = text, language
 
     def pairs(self, split: Split) -> Iterator[Pair]:
-        return ((self._language, line) for _, line in self._text.pairs(split))
+        return ((self._language or line, line) for _, line in self._text.pairs(split))
 
     def fingerprint(self, split: Split) -> dict[str, str]:
         return self._text.fingerprint(split)

@@ -164,14 +164,9 @@ def _headline_scores(experiment: config.Experiment, report: dict[str, Any] | Non
             {"label": "Accuracy", "value": _fixed(found.get("token_accuracy")), "note": "% of target tokens"},
         ]
     if experiment.data.task == "text_to_text":
-        return [
-            {
-                "label": "F1" if "f1" in scores else "BLEU",
-                "value": _fixed(scores.get("f1", scores["bleu"])),
-                "note": name,
-            }
-            for name, scores in found.get("tasks", {}).items()
-        ] or [{"label": "BLEU", "value": None, "note": None}]
+        tasks = found.get("tasks", {"": {"bleu": None}}).items()
+        numbers = [(name, "f1" if "f1" in scores else "bleu", scores) for name, scores in tasks]
+        return [{"label": key.upper(), "value": _fixed(scores[key]), "note": name} for name, key, scores in numbers]
     return [
         {"label": "BLEU", "value": _fixed(found.get("bleu")), "note": found.get("bleu_signature")},
         {"label": "Perplexity", "value": _fixed(found.get("perplexity")), "note": "per target token"},

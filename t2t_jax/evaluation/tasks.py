@@ -55,7 +55,7 @@ class Task(Protocol):
 
 def task_of(experiment: config.Experiment) -> Task | None:
     """The task of an experiment; None where nothing is to be written, and the tokens themselves are what is scored."""
-    if experiment.data.task == "language_model":
+    if experiment.data.task in ("language_model", "masked_language_model"):
         return None
     if experiment.data.task == "text_to_text":
         parts = text_to_text.tasks(experiment.data)

@@ -19,6 +19,7 @@ def forward_flops(model: config.Model, vocabulary_size: int, shape: Shape) -> in
         "recurrent": choices.recurrent,
         "convolutional": choices.convolutional,
         "decoder": choices.decoder_only,
+        "encoder": choices.encoder_only,
     }
     return 2 * rows * (stacks[model.family](model, source, target) + logits)
 

@@ -41,11 +41,12 @@ def mixture(model: config.Model, positions: int, one: int) -> int:
     return positions * model.d_model * experts + rooms * one + 2 * positions * rooms * model.d_model
 
 
-def stack(model: config.Model, length: int) -> int:
-    """Layers of self-attention over all pairs, and of feed-forward networks."""
+def stack(model: config.Model, length: int, kind: str = "full") -> int:
+    """Layers of self-attention of a kind, and of feed-forward networks."""
     widths = model.num_heads * (model.key_width + model.value_width)
     shared = model.num_heads // (model.num_kv_heads or model.num_heads)
-    attention = model.d_model * length * (widths + widths // shared) + length * length * widths
+    pairs = length * length * widths if kind == "full" else ATTENTIONS[kind](model, length, False)
+    attention = model.d_model * length * (widths + widths // shared) + pairs
     one = (3 if model.activation == "swiglu" else 2) * model.d_model * model.d_ff
     feed_forward = length * one if model.experts is None else mixture(model, length, one)
     return model.num_layers * (attention + feed_forward)
@@ -54,6 +55,11 @@ def stack(model: config.Model, length: int) -> int:
 def decoder_only(model: config.Model, source: int, target: int) -> int:
     """One stack over both sides."""
     return stack(model, source + target)
+
+
+def encoder_only(model: config.Model, source: int, target: int) -> int:
+    """One stack over the source."""
+    return stack(model, source, model.encoder_attention)
 
 
 def recurrent(model: config.Model, source: int, target: int) -> int:

@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 
 from t2t_jax import config
 from t2t_jax.data.batching import Plan, Shape
+from t2t_jax.data.masking import of_task
 from t2t_jax.data.pipeline import Batch, batches
 from t2t_jax.data.store import Corpus, Ragged
 from t2t_jax.data.tokenizer import Tokenizer
@@ -76,7 +77,7 @@ class HeldOut:
         for side in sides:
             kept = [ids for ids, fit in zip(side, fits, strict=True) if fit]
             columns.append(Ragged(np.concatenate(kept), np.asarray([len(ids) for ids in kept], np.int32)))
-        corpus = Corpus(*columns)
+        corpus = Corpus(columns[0], columns[1], of_task(data.task, tokenizer.size))
         plan = Plan.build(
             *corpus.lengths,
             source_budget=data.source_tokens_per_batch,
@@ -113,7 +114,7 @@ class HeldOut:
         return HeldOutLoss(smoothed / tokens, plain / tokens, int(tokens), self._pairs)
 
     def accuracy(self, params: Params) -> float:
-        """Share of the real target tokens that are likeliest in their place, given those before."""
+        """Share of the real target tokens that are likeliest in their place."""
         with meshes.tracing(self._mesh):
             counts = [self._right(params, batch) for _, batch in self._placed()]
         found = np.sum(jax.device_get(counts), axis=0)

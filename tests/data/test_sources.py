@@ -39,6 +39,8 @@ def test_embedded_corpus_translates_both_ways() -> None:
 def test_a_language_model_reads_one_language(tmp_path: Path) -> None:
     assert next(open_source(Data(task="language_model")).pairs("train")) == ("de", "Mary ist ziemlich oberflächlich.")
     (tmp_path / "train.fr").write_bytes(b"un\n\ndeux\n")
+    gaps = open_source(Data(task="masked_language_model"))
+    assert next(gaps.pairs("train")) == ("Mary ist ziemlich oberflächlich.",) * 2
     alone = open_source(files(tmp_path, task="language_model", target_language="fr"))
     assert list(alone.pairs("train")) == [("fr", "un"), ("fr", ""), ("fr", "deux")]
     with pytest.raises(DataError, match=r"has neither test.fr nor test.fr.gz"):

@@ -2,11 +2,17 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
 from t2t_jax.command_line import main
+from t2t_jax.run_directory import load_config
+from t2t_jax.training.checkpoints import load_averaged
+from t2t_jax.training.loop import train
 
 FAST = "--optimizer.warmup-steps", 10, "--optimizer.peak-learning-rate", 0.01
 
@@ -53,22 +59,54 @@ def test_what_a_language_model_cannot_do_is_one_sentence(language_model: Path, t
         assert complaint.count("\n") == 1
 
 
-def test_translation_as_continuation_is_searched_like_any_other(launch, tiny: list[str], tmp_path: Path) -> None:
-    done = launch(
-        "train", *tiny, "--model.family", "decoder", "--training.num-steps", 10, "--workdir", tmp_path / "run"
-    )
-    assert done.returncode == 0, done.stderr
-    assert "test  BLEU (13a)" in done.stdout
+def train_here(tiny: list[str], run: Path, *settings: str) -> None:
+    assert main(["train", *tiny, *settings, "--training.num-steps", "10", "--workdir", str(run)]) == 0
+
+
+def test_translation_as_continuation_is_searched_like_any_other(tiny: list[str], tmp_path: Path, capsys) -> None:
+    train_here(tiny, tmp_path / "run", "--model.family", "decoder")
+    assert "test  BLEU (13a)" in capsys.readouterr().out
     assert len((tmp_path / "run" / "translations" / "test.hypothesis").read_text().splitlines()) == 12
 
 
-def test_one_model_of_several_tasks(launch, tiny: list[str], tmp_path: Path, capsys) -> None:
+def test_one_model_of_several_tasks(tiny: list[str], tmp_path: Path) -> None:
     run = tmp_path / "run"
-    done = launch("train", *tiny, "--data.task", "text_to_text", "--training.num-steps", 10, "--workdir", run)
-    assert done.returncode == 0, done.stderr
+    train_here(tiny, run, "--data.task", "text_to_text")
     report = json.loads((run / "report.json").read_text())
     assert list(report["tasks"]) == ["translate en de", "translate de en"]
     assert report["bleu"] == report["tasks"]["translate en de"]["bleu"]
     assert "test, translate de en" in (run / "report.html").read_text()
-    (tmp_path / "in").write_text("translate de en: Wo?\n")
-    assert main(["translate", str(run), "--input", str(tmp_path / "in")]) == 0
+
+
+@pytest.fixture(scope="module")
+def masked(launch, tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("masked") / "run"
+    settings = "--data.task", "masked_language_model", "--model.family", "encoder", *FAST
+    done = launch("train", *tiny, *settings, "--training.num-steps", 20, "--workdir", run)
+    assert done.returncode == 0, done.stderr
+    return run
+
+
+def test_a_masked_language_model_goes_on_with_the_same_gaps(masked: Path) -> None:
+    """In a process of another kind, and with a pause."""
+    experiment, resumed = load_config(masked), masked.with_name("resumed")
+    for steps in (10, 20):
+        train(replace(experiment, training=replace(experiment.training, num_steps=steps)), resumed)
+    params, others = (load_averaged(run, 2)[0] for run in (masked, resumed))
+    jax.tree.map(np.testing.assert_array_equal, params, others)
+    scores = json.loads((masked / "report.json").read_text())["splits"]["test"]
+    assert scores["target_tokens"] < 50, "one in seven of the 12 lines' tokens"
+
+
+def test_an_encoder_writes_nothing(masked: Path, tmp_path: Path, capsys) -> None:
+    run = masked
+    (tmp_path / "in").write_text("de\n")
+    for arguments, sentence in (
+        (("translate", run, "--input", tmp_path / "in"), "fills gaps and writes no text"),
+        (("score", run, "--source", tmp_path / "in", "--target", tmp_path / "in"), "fills gaps and writes no text"),
+        (("export", run, "--format", "ctranslate2", "--output", tmp_path / "out"), "family='encoder' is not written"),
+    ):
+        assert main([str(word) for word in arguments]) == 2
+        complaint = capsys.readouterr().err
+        assert sentence in complaint
+        assert complaint.count("\n") == 1

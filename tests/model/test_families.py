@@ -88,3 +88,19 @@ def test_a_decoder_alone_goes_on_from_the_source(changes, random_params):
         x = normalised(p["decoder_norm"], x) if settings.norm == "pre" else x
         expected = x[len(source) :] @ p["embedding"].T
         np.testing.assert_allclose(found[: len(target)], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "positions": "rotary"}], ids=["sinusoidal", "pre, rotary"])
+def test_an_encoder_alone_sees_both_sides(changes, random_params):
+    settings = replace(PLAIN, family="encoder", **changes)
+    module = model.build(settings, VOCABULARY)
+    params = random_params(module)
+    logits = jax.jit(lambda p: module.apply({"params": p}, SOURCE, SOURCE, deterministic=True))(params)
+    p = jax.tree.map(np.float64, params)
+    for source, found in zip(SOURCE, logits, strict=True):
+        source = source[source != PAD_ID]
+        x = p["embedding"][source] * 8**0.5 + added(settings, p, len(source))
+        for i in range(2):
+            x = layer(settings, p[f"encoder_{i}"], x, causal=False)
+        x = normalised(p["encoder_norm"], x) if settings.norm == "pre" else x
+        np.testing.assert_allclose(found[: len(source)], x @ p["embedding"].T, rtol=1e-5, atol=1e-5)

@@ -77,6 +77,7 @@ DENSE, NORM = 2 * 512 * 2048 + 2048 + 512, 2 * 512
             + 3 * 512**2 + 512 - 6 * (ENCODER + DECODER + 2 * DENSE + 5 * NORM),
         ),
         ({"family": "decoder"}, -6 * (DECODER + DENSE + 3 * NORM)),
+        ({"family": "encoder"}, -6 * (DECODER + DENSE + 3 * NORM)),
         ({"family": "decoder", "norm": "pre"}, NORM - 6 * (DECODER + DENSE + 3 * NORM)),
         (
             {"family": "convolutional"},
