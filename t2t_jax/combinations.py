@@ -24,8 +24,12 @@ TRANSFORMER_ONLY: dict[str, Any] = {
 
 def check_combinations(model: Any) -> None:
     """Raise `ConfigError` for choices of a `config.Model` that mean nothing together."""
-    if model.family != "transformer":
+    if model.family in ("recurrent", "convolutional"):
         _check_displaced(model)
+    if model.family == "decoder":
+        _check_half(model, {"encoder_attention": "full", "decoder_attention": "full"})
+    if model.family == "encoder":
+        _check_half(model, {"decoder_attention": "full"})
     if model.num_kv_heads is not None and model.num_heads % model.num_kv_heads:
         raise ConfigError(
             f"model: num_heads={model.num_heads} cannot share num_kv_heads={model.num_kv_heads} evenly; choose a "
@@ -86,6 +90,35 @@ def check_computation(model: Any, training: Any) -> None:
             raise ConfigError(
                 f"training: attention_kernel='cudnn' computes the paper's attention, not positions={model.positions!r}."
             )
+
+
+def check_task(model: Any, data: Any) -> None:
+    """Raise `ConfigError` where a `config.Model` cannot learn what `config.Data` asks for."""
+    if model.family == "decoder" and model.bounded and model.max_positions < 2 * data.max_length:
+        raise ConfigError(
+            f"model: family='decoder' reads source and target as one, so max_positions={model.max_positions} must be "
+            f"at least twice data.max_length={data.max_length}."
+        )
+    if (model.family == "encoder") != (data.task == "masked_language_model"):
+        raise ConfigError(
+            f"data: task='masked_language_model' is for model.family='encoder', which does nothing else; this is task="
+            f"{data.task!r} for family={model.family!r}."
+        )
+
+
+def _check_half(model: Any, absent: dict[str, Any]) -> None:
+    """Families of one stack."""
+    for name, value in absent.items():
+        if getattr(model, name) != value:
+            raise ConfigError(
+                f"model: family={model.family!r} is not written for {name}={getattr(model, name)!r}; leave it at "
+                f"{value!r}."
+            )
+    if model.positions == "t5":
+        raise ConfigError(
+            f"model: positions='t5' has a table for an encoder and one for a decoder, and family={model.family!r} is "
+            "one of them alone; choose others."
+        )
 
 
 def _check_displaced(model: Any) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from t2t_jax.checks import check_positive, check_probability, check_types, hints_of
-from t2t_jax.combinations import check_combinations, check_computation
+from t2t_jax.combinations import check_combinations, check_computation, check_task
 from t2t_jax.errors import ConfigError, suggestion
 from t2t_jax.symbols import SPECIAL_SYMBOLS
 
@@ -64,8 +64,9 @@ class Model:
     """The embedding gets zero rows up to a multiple of this, whatever the mesh; they are masked and never counted."""
 
     # What came before the paper and after it: docs/lineage.md has the formulas and the sources.
-    family: Literal["transformer", "recurrent", "convolutional"] = "transformer"
-    """The paper's model, or one of those that it displaced."""
+    family: Literal["transformer", "recurrent", "convolutional", "decoder", "encoder"] = "transformer"
+    """The paper's model, one of those that it displaced, or one of its halves: a causal stack that goes on from the
+    source, or an encoder that fills its gaps."""
     recurrent_cell: Literal["lstm", "gru"] = "lstm"
     """recurrent: the cell."""
     kernel_width: int = 3
@@ -138,8 +139,9 @@ class Model:
 class Data:
     """Where the text comes from and how it becomes batches, sections 5.1 and 5.2."""
 
-    task: Literal["translation", "parsing"] = "translation"
-    """What a model learns: the translation of a sentence, or its constituency tree (section 6.3)."""
+    task: Literal["translation", "parsing", "text_to_text", "language_model", "masked_language_model"] = "translation"
+    """What a model learns: the translation of a sentence, its constituency tree (section 6.3), both and the translation
+    back, told apart by the source's beginning, the text of the target language, or to fill gaps in that."""
     source: Literal["embedded", "files", "tfds"] = "embedded"
     """The task's corpus inside the package, local files, or TensorFlow Datasets' WMT14."""
     directory: str | None = None
@@ -221,6 +223,10 @@ class Data:
                 "data: task='parsing' takes trees from source='embedded' or 'files' and tokenizer='sentencepiece', not "
                 f"{self.source!r} and {self.tokenizer!r}."
             )
+        if self.task in ("text_to_text", "language_model", "masked_language_model") and self.source == "tfds":
+            raise ConfigError(f"data: task={self.task!r} takes text from source='embedded' or 'files', not 'tfds'.")
+        if self.task == "text_to_text" and self.tokenizer != "sentencepiece":
+            raise ConfigError(f"data: task='text_to_text' needs tokenizer='sentencepiece', not {self.tokenizer!r}.")
         if self.source_language == self.target_language:
             raise ConfigError(f"data: source_language and target_language are both {self.source_language!r}.")
 
@@ -409,6 +415,7 @@ class Experiment:
                 f"model: max_positions={self.model.max_positions} is shorter than data.max_length="
                 f"{self.data.max_length}; a learned table needs a row for every position."
             )
+        check_task(self.model, self.data)
         if self.mesh.expert != 1 and (self.model.experts or 1) == 1:
             raise ConfigError(
                 f"mesh: expert={self.mesh.expert} divides the experts of a mixture; model.experts={self.model.experts}."

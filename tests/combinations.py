@@ -31,5 +31,10 @@ COMBINATIONS = {
     "performer": replace(SMALL, encoder_attention="performer", performer_features=8, positions="learned"),
     "lstm": replace(SMALL, family="recurrent", num_layers=2, dropout=0.1),
     "gru": replace(SMALL, family="recurrent", recurrent_cell="gru"),
+    "decoder": replace(SMALL, family="decoder", num_layers=2, norm="pre", dropout=0.1),
+    "decoder, rotary, grouped, experts": replace(
+        SMALL, family="decoder", positions="rotary", num_kv_heads=2, experts=4, norm_kind="rms"
+    ),
+    "decoder, alibi": replace(SMALL, family="decoder", positions="alibi", num_kv_heads=1),
     "convolutional": replace(SMALL, family="convolutional", num_layers=2, positions="learned"),
 }

@@ -31,6 +31,10 @@ from tests.combinations import COMBINATIONS
         ({"family": "convolutional", "positions": "rotary"}, "family='convolutional' has no positions='rotary'"),
         ({"family": "convolutional", "experts": 4}, "family='convolutional' has no experts; leave it at None"),
         ({"family": "convolutional", "kernel_width": 4}, "kernel_width=4 must be odd"),
+        ({"family": "decoder", "decoder_attention": "window"}, "is not written for decoder_attention='window'"),
+        ({"family": "decoder", "positions": "t5"}, "a table for an encoder and one for a decoder"),
+        ({"family": "encoder", "decoder_attention": "window"}, "is not written for decoder_attention='window'"),
+        ({"family": "encoder", "positions": "t5"}, "family='encoder' is one of them alone"),
         ({"positions": "xpos"}, "positions='xpos' must be 'sinusoidal' or 'learned' or 'rotary' or 'alibi' or 't5'"),
     ],
 )
@@ -60,6 +64,19 @@ def test_a_mesh_for_experts_that_are_not_there():
     with pytest.raises(ConfigError, match=r"mesh: expert=2 divides the experts of a mixture"):
         Experiment(mesh=Mesh(expert=2))
     Experiment(model=Model(experts=4), mesh=Mesh(expert=2))
+
+
+def test_a_learned_table_of_one_stack_is_for_both_sides():
+    with pytest.raises(ConfigError, match=r"max_positions=1023 must be at least twice data.max_length=512"):
+        Experiment(
+            model=Model(family="decoder", positions="learned", max_positions=1023), data=config.Data(max_length=512)
+        )
+
+
+@pytest.mark.parametrize(("family", "task"), [("encoder", "translation"), ("decoder", "masked_language_model")])
+def test_gaps_are_for_an_encoder_alone(family, task):
+    with pytest.raises(ConfigError, match=f"this is task='{task}' for family='{family}'"):
+        Experiment(model=Model(family=family), data=config.Data(task=task))
 
 
 def test_linformers_columns_are_as_limited_as_a_learned_table():

@@ -122,7 +122,9 @@ def keep(run: Path, experiment: config.Experiment, translator: Translator, resul
 
 
 def print_samples(result: SplitResult, tokenizer: Tokenizer) -> None:
-    """Triples from all over the split."""
+    """Triples from all over the split, where there is something written."""
+    if not result.answers:
+        return
     distance = max(1, len(result.sources) // SAMPLES)
     for i in range(0, len(result.sources), distance)[:SAMPLES]:
         print(f"source:      {tokenizer.plain(result.sources[i])}")

@@ -134,9 +134,10 @@ def _as_text(planned: rows.Sweep, states: dict[Row, State]) -> str:
     lines = [["row", "parameters", "perplexity", title_of_score, "state"]]
     for row in planned.rows:
         state, report = states[row], rows.read_report(row)
-        told = (
-            [f"{report['parameters']:,}", f"{report['perplexity']:.2f}", f"{report[name]:.2f}"] if report else [""] * 3
-        )
+        told = [""] * 3
+        if report:
+            score = report.get(name)
+            told = [f"{report['parameters']:,}", f"{report['perplexity']:.2f}", "" if score is None else f"{score:.2f}"]
         at = f" at step {state.step:,}" if state.kind == "stopped" else ""
         lines.append([title(row, planned), *told, state.kind + at + (f": {state.reason}" if state.reason else "")])
     return forecast.aligned(lines, right={1, 2, 3})

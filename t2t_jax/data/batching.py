@@ -234,11 +234,12 @@ def permutation(n: int, seed: int, epoch: int, stream: int) -> np.ndarray:
     with np.errstate(over="ignore"):
         start = np.zeros(1, np.uint64)
         for word in (seed, epoch, stream):
-            start = _splitmix64(start ^ np.uint64(word))
-        return np.argsort(_splitmix64(start + np.arange(n, dtype=np.uint64)))  # the hashes differ, so any sort will do
+            start = splitmix64(start ^ np.uint64(word))
+        return np.argsort(splitmix64(start + np.arange(n, dtype=np.uint64)))  # the hashes differ, so any sort will do
 
 
-def _splitmix64(x: np.ndarray) -> np.ndarray:
+def splitmix64(x: np.ndarray) -> np.ndarray:
+    """A hash of each number in uint64, in which overflow is meant."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

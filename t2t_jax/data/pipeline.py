@@ -41,10 +41,10 @@ def make_batch(corpus: Corpus, plan: Plan, k: int, rows_of: RowsOf = np.arange) 
     shape, indices = plan.slot(k)
     rows = rows_of(shape.rows)
     chosen = indices[rows[rows < len(indices)]]
-    return Batch(
-        corpus.source.padded(chosen, len(rows), shape.source, EOS_ID),
-        corpus.target.padded(chosen, len(rows), shape.target, EOS_ID),
-    )
+    source = corpus.source.padded(chosen, len(rows), shape.source, EOS_ID)
+    if corpus.masking is not None:
+        return Batch(*corpus.masking(source, plan.seed, k, rows))
+    return Batch(source, corpus.target.padded(chosen, len(rows), shape.target, EOS_ID))
 
 
 def batches(corpus: Corpus, plan: Plan, start: int, stop: int, rows_of: RowsOf = np.arange) -> Iterator[Batch]:

@@ -22,6 +22,7 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 EMBEDDED_DIRECTORY = Path(__file__).parent / "embedded"
+EMBEDDED_STEMS: dict[Split, str] = {"train": "train", "validation": "valid", "test": "test"}
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 # A side is None where its bytes are not valid UTF-8; what to do about it is the reader's decision.
@@ -57,6 +58,14 @@ def open_source(data: config.Data) -> Source:
         from t2t_jax.data.tree_source import EMBEDDED_TREES, TreeFiles
 
         return TreeFiles(*EMBEDDED_TREES) if data.source == "embedded" else TreeFiles(_directory(data), stems)
+    if data.task == "text_to_text":
+        from t2t_jax.data.text_to_text import text_to_text
+
+        return text_to_text(data)
+    if data.task in ("language_model", "masked_language_model"):
+        directory = EMBEDDED_DIRECTORY if data.source == "embedded" else _directory(data)
+        text = TextFiles(directory, EMBEDDED_STEMS if data.source == "embedded" else stems, *[data.target_language] * 2)
+        return OneLanguage(text, data.target_language if data.task == "language_model" else None)
     if data.source == "tfds":
         from t2t_jax.data.tfds_source import TfdsSource  # only here: importing TFDS takes a second
 
@@ -66,8 +75,7 @@ def open_source(data: config.Data) -> Source:
             raise DataError(
                 f"The embedded corpus is English and German, not {data.source_language} and {data.target_language}."
             )
-        stems = {"train": "train", "validation": "valid", "test": "test"}
-        return TextFiles(EMBEDDED_DIRECTORY, stems, data.source_language, data.target_language)
+        return TextFiles(EMBEDDED_DIRECTORY, EMBEDDED_STEMS, data.source_language, data.target_language)
     return TextFiles(_directory(data), stems, data.source_language, data.target_language)
 
 
@@ -133,6 +141,19 @@ class TextFiles:
             return next((path for path in candidates if path.is_file()), None)
         except OSError as error:
             raise DataError(f"{str(self.directory)!r} cannot be read: {error.strerror or error}.") from None
+
+
+class OneLanguage:
+    """The target side of a source, behind the name of its language, which tells nothing, or without one, itself."""
+
+    def __init__(self, text: Source, language: str | None):
+        self._text, self._language = text, language
+
+    def pairs(self, split: Split) -> Iterator[Pair]:
+        return ((self._language or line, line) for _, line in self._text.pairs(split))
+
+    def fingerprint(self, split: Split) -> dict[str, str]:
+        return self._text.fingerprint(split)
 
 
 def digests(paths: Iterable[Path]) -> dict[str, str]:

@@ -26,6 +26,7 @@ from t2t_jax import config, progress
 from t2t_jax.data import tokenising
 from t2t_jax.data import tokenizer as tokenizers
 from t2t_jax.data.cleaning import look_reversed
+from t2t_jax.data.masking import Masking, of_task
 from t2t_jax.data.sources import SPLITS, Pair, Source, Split, digests, open_source
 from t2t_jax.data.tokenising import SIDES
 from t2t_jax.data.tokenizer import Tokenizer
@@ -79,6 +80,8 @@ class Corpus:
 
     source: Ragged
     target: Ragged
+    masking: Masking | None = None
+    """What a batch's sentences go through, if anything."""
 
     def __len__(self) -> int:
         return len(self.source)
@@ -107,7 +110,9 @@ class Store:
             raise DataError(f"{str(self.directory)!r} was prepared by another version of t2t_jax; prepare it again.")
         kinds = self.manifest["types"]
         sides = [[_mapped(self.directory / f"train.{side}.{part}", kinds[part]) for part in kinds] for side in SIDES]
-        return Corpus(*(Ragged(*arrays) for arrays in sides))
+        masking = of_task(self.manifest["made_from"]["settings"].get("task"), self.tokenizer.size)
+        source, target = (Ragged(*arrays) for arrays in sides)
+        return Corpus(source, target, masking)
 
 
 def _mapped(path: Path, kind: str) -> np.ndarray:
@@ -147,7 +152,7 @@ def _inputs(made_from: Mapping[str, Any]) -> dict[str, Any]:
     ]
     return {
         "vocabulary": vocabulary,
-        "train": [vocabulary, filters, languages, text["train"]],
+        "train": [vocabulary, filters, languages, text["train"], settings.get("task")],
         **{split: [languages, text[split], settings.get("task")] for split in HELD_OUT},
     }
 

@@ -81,7 +81,7 @@ class Scorer:
         transformer = self._translator.transformer
         variables = {"params": params[0]}
         _, kept = transformer.apply(variables, source, target, deterministic=True, mutable=["intermediates"])
-        return functools.reduce(operator.getitem, transformer.alignment(), kept["intermediates"])[0]
+        return functools.reduce(operator.getitem, transformer.alignment() or (), kept["intermediates"])[0]
 
     def _compute(
         self, compute: Compute, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], lengths: list[tuple[int, int]]

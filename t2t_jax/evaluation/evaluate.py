@@ -14,7 +14,7 @@ from t2t_jax import config, machine, progress, run_directory
 from t2t_jax.data.sources import Split
 from t2t_jax.decoding.scorer import Scorer
 from t2t_jax.decoding.translator import Translation, Translator
-from t2t_jax.evaluation.tasks import Scores, task_of
+from t2t_jax.evaluation.tasks import Scores, TokenScores, task_of
 from t2t_jax.files import write_atomically
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.precompile import background_compiler
@@ -36,7 +36,7 @@ class SplitResult:
     scores: Scores
     sources: list[str]
     references: list[str]  # as answers
-    translations: list[Translation]
+    translations: list[Translation]  # of each source, or none where the task has nothing written
     answers: list[str]
     seconds: float  # of translating, without compiling
 
@@ -72,12 +72,15 @@ def evaluate_split(run: Path, experiment: config.Experiment, translator: Transla
             background,
         )
         loss = held_out.loss(params)
+        task = task_of(experiment)
+        if task is None:
+            accuracy = TokenScores(held_out.accuracy(params))
+            return SplitResult(split, loss, accuracy, sources, references, [], [], 0.0)
     begun, compiling = time.perf_counter(), translator.seconds_compiling
     translations = translate_all(translator, sources, f"translating {split}")
     seconds = time.perf_counter() - begun - (translator.seconds_compiling - compiling)
     decoded = [translation.text for translation in translations]
     references = [translator.tokenizer.plain(line) for line in references]
-    task = task_of(experiment)
     scores = task.score(sources, decoded, references)
     answers, expected = map(task.answer, sources, decoded), map(task.reference, sources, references)
     return SplitResult(split, loss, scores, sources, list(expected), translations, list(answers), seconds)
@@ -100,8 +103,9 @@ def write_report(run: Path, experiment: config.Experiment, translator: Translato
     The first result is the one that is headlined.
     """
     for result in results:
-        lines = "".join(f"{answer}\n" for answer in result.answers)
-        write_atomically(run / "translations" / f"{result.split}.hypothesis", lines)
+        if result.answers:
+            lines = "".join(f"{answer}\n" for answer in result.answers)
+            write_atomically(run / "translations" / f"{result.split}.hypothesis", lines)
     count = count_parameters(translator.params, translator.transformer)
     report = report_of(run, experiment, results, count, translator.steps)
     write_atomically(run / run_directory.REPORT, json.dumps(report, indent=2) + "\n")
@@ -140,6 +144,8 @@ def report_of(
 
 def attention_samples(translator: Translator, result: SplitResult) -> list[dict[str, Any]]:
     """Cross-attention of the last layer for sentences long enough to show something and short enough to read."""
+    if translator.transformer.alignment() is None or not result.translations:
+        return []
     chosen = [
         (source, translation)
         for source, translation in zip(result.sources, result.translations, strict=True)

@@ -22,7 +22,7 @@ from t2t_jax.data.sources import Split, read_lines
 from t2t_jax.errors import DataError, RunError
 from t2t_jax.evaluation import plots
 from t2t_jax.evaluation.evaluate import ATTENTION
-from t2t_jax.evaluation.tasks import Parsing
+from t2t_jax.evaluation.tasks import Parsing, task_of
 from t2t_jax.files import write_atomically
 from t2t_jax.parsing.brackets import unmatched
 from t2t_jax.parsing.pictures import IN_PAGE, draw
@@ -92,12 +92,9 @@ def render(run: Path) -> str:
         status=_status(experiment, report, entries),
         scores=_headline_scores(experiment, report),
         facts=_facts(experiment, report, entries),
-        table=_bracket_table(report or {}) if _parses(experiment) else _score_table(report or {}),
+        table=_table(experiment, report or {}),
         curves=_curves(entries),
-        languages=(
-            experiment.data.source_language,
-            "trees" if _parses(experiment) else experiment.data.target_language,
-        ),
+        languages=_languages(experiment),
         samples=_samples(run, experiment, report or {}),
         attention=_attention(_read_json(run / ATTENTION) or []),
         data=_data(_read_json(run / run_directory.DATA)),
@@ -141,6 +138,13 @@ def _parses(experiment: config.Experiment) -> bool:
     return experiment.data.task == "parsing"
 
 
+def _languages(experiment: config.Experiment) -> tuple[str, str]:
+    data = experiment.data
+    if task_of(experiment) is None:
+        return "text", data.target_language
+    return data.source_language, "trees" if _parses(experiment) else data.target_language
+
+
 def _headline_scores(experiment: config.Experiment, report: dict[str, Any] | None) -> list[dict[str, str | None]]:
     """The three large numbers; their values are None before evaluation."""
     found = report or {}
@@ -154,6 +158,15 @@ def _headline_scores(experiment: config.Experiment, report: dict[str, Any] | Non
             {"label": "Complete match", "value": _fixed(found.get("complete_match")), "note": "% of sentences"},
             {"label": "Perplexity", "value": _fixed(found.get("perplexity")), "note": "per target token"},
         ]
+    if task_of(experiment) is None:
+        return [
+            {"label": "Perplexity", "value": _fixed(found.get("perplexity")), "note": "per target token"},
+            {"label": "Accuracy", "value": _fixed(found.get("token_accuracy")), "note": "% of target tokens"},
+        ]
+    if experiment.data.task == "text_to_text":
+        tasks = found.get("tasks", {"": {"bleu": None}}).items()
+        numbers = [(name, "f1" if "f1" in scores else "bleu", scores) for name, scores in tasks]
+        return [{"label": key.upper(), "value": _fixed(scores[key]), "note": name} for name, key, scores in numbers]
     return [
         {"label": "BLEU", "value": _fixed(found.get("bleu")), "note": found.get("bleu_signature")},
         {"label": "Perplexity", "value": _fixed(found.get("perplexity")), "note": "per target token"},
@@ -206,6 +219,23 @@ def _speed(entries: Sequence[Entry]) -> str | None:
     if waited is not None:
         words.append(f"waiting for data {waited:.2%} of the time")
     return ", ".join(words)
+
+
+def _table(experiment: config.Experiment, report: dict[str, Any]) -> dict[str, Any]:
+    if experiment.data.task == "text_to_text":
+        titles = ["BLEU", "chrF", "F1"]
+        rows = []
+        for split, scores in report.get("splits", {}).items():
+            for name, own in scores["tasks"].items():
+                bleu = next(iter(own.get("bleu", {}).values()), None)
+                rows.append((f"{split}, {name}", [_fixed(x) for x in (bleu, own.get("chrf"), own.get("f1"))]))
+        return {"lead": "Each task by its own scores.", "titles": titles, "rows": rows, "signatures": {}}
+    if task_of(experiment) is None:
+        splits = report.get("splits", {}).items()
+        rows = [(split, [_fixed(scores.get("token_accuracy")), *_common_numbers(scores)]) for split, scores in splits]
+        lead = "Accuracy: % of target tokens that are likeliest in their place."
+        return {"lead": lead, "titles": ["Accuracy", *COMMON_TITLES], "rows": rows, "signatures": {}}
+    return _bracket_table(report) if _parses(experiment) else _score_table(report)
 
 
 def _score_table(report: dict[str, Any]) -> dict[str, Any]:

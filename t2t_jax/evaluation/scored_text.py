@@ -77,7 +77,8 @@ def read_contest(systems: Sequence[Path], split: Split, reference: Path | None =
         both.append(lines)
     experiment = next((run_directory.load_config(system) for system in systems if system.is_dir()), None)
     if experiment is not None and experiment.data.task != "translation":
-        raise RunError("A run that parses has no BLEU to compare; score its trees with `brackets`.")
+        hint = "; score its trees with `brackets`" * (experiment.data.task == "parsing")
+        raise RunError(f"A run of task={experiment.data.task!r} has no BLEU to compare{hint}.")
     first, second = both
     return Contest(first, second, references, experiment)
 

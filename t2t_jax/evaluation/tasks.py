@@ -1,4 +1,4 @@
-"""The two tasks: what a decoder's text stands for, and what it is worth.
+"""The tasks: what a decoder's text stands for, and what it is worth.
 
 A task has four parts. `data.sources.Source` gives the source text and the target text of each example, and
 `data.tokenizer.Tokenizer` takes them apart into tokens; a `Task` turns the decoder's text into an answer, and scores
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from t2t_jax import config
+from t2t_jax.data import text_to_text
 from t2t_jax.evaluation.bleu import PROTOCOLS, Score, bleu, chrf
 from t2t_jax.evaluation.bleu import Protocol as BleuProtocol
 from t2t_jax.parsing import brackets
@@ -52,11 +53,20 @@ class Task(Protocol):
         ...
 
 
-def task_of(experiment: config.Experiment) -> Task:
-    """The task of an experiment."""
-    if experiment.data.task == "parsing":
+def task_of(experiment: config.Experiment) -> Task | None:
+    """The task of an experiment; None where nothing is to be written, and the tokens themselves are what is scored."""
+    if experiment.data.task in ("language_model", "masked_language_model"):
+        return None
+    if experiment.data.task == "text_to_text":
+        parts = text_to_text.tasks(experiment.data)
+        return TextToText({prefix: _written(experiment, data) for prefix, data in parts.items()})
+    return _written(experiment, experiment.data)
+
+
+def _written(experiment: config.Experiment, data: config.Data) -> Translation | Parsing:
+    if data.task == "parsing":
         return Parsing()
-    return Translation(experiment.evaluation.protocol, experiment.data.target_language)
+    return Translation(experiment.evaluation.protocol, data.target_language)
 
 
 @dataclass(frozen=True)
@@ -164,3 +174,69 @@ class ParsingScores:
             for title, scores in (("all", result.all), (f"length <= {result.parameters.cutoff}", result.short))
         ]
         return [*found, f"mended: {self.mended:,} trees, {self.edits:,} tokens"]
+
+
+@dataclass(frozen=True)
+class TextToText:
+    """Several tasks, of which the beginning of a source says which it is an example of."""
+
+    tasks: dict[str, Translation | Parsing]
+    """By prefix."""
+
+    def answer(self, source: str, decoded: str) -> str:
+        task, source = self._of(source)
+        return task.answer(source, decoded)
+
+    def reference(self, source: str, target: str) -> str:
+        task, source = self._of(source)
+        return task.reference(source, target)
+
+    def score(self, sources: Sequence[str], decoded: Sequence[str], references: Sequence[str]) -> TextToTextScores:
+        found: dict[str, Scores] = {}
+        for prefix, task in self.tasks.items():
+            examples = [
+                (source.removeprefix(prefix), text, reference)
+                for source, text, reference in zip(sources, decoded, references, strict=True)
+                if source.startswith(prefix)
+            ]
+            found[prefix.rstrip(": ")] = task.score(*zip(*examples, strict=True))
+        return TextToTextScores(found)
+
+    def _of(self, source: str) -> tuple[Task, str]:
+        prefix = next(prefix for prefix in self.tasks if source.startswith(prefix))
+        return self.tasks[prefix], source.removeprefix(prefix)
+
+
+@dataclass(frozen=True)
+class TextToTextScores:
+    """Each task's own, the first of which is the one that is headlined."""
+
+    by_task: dict[str, Scores]
+
+    def headline(self) -> dict[str, Any]:
+        first = next(iter(self.by_task.values()))
+        return first.headline() | {"tasks": {name: scores.headline() for name, scores in self.by_task.items()}}
+
+    def as_json(self) -> dict[str, Any]:
+        first = next(iter(self.by_task.values()))
+        return first.as_json() | {"tasks": {name: scores.as_json() for name, scores in self.by_task.items()}}
+
+    def lines(self) -> list[str]:
+        return [f"{name}  {line}" for name, scores in self.by_task.items() for line in scores.lines()]
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """How often a model that writes nothing finds the right token likeliest."""
+
+    accuracy: float
+    """Share of the target's tokens."""
+
+    def headline(self) -> dict[str, Any]:
+        return {"bleu": None, "bleu_signature": None, "token_accuracy": round(100 * self.accuracy, 2)}
+
+    def as_json(self) -> dict[str, Any]:
+        return {"token_accuracy": round(100 * self.accuracy, 2)}
+
+    def lines(self) -> list[str]:
+        return [f"token accuracy {100 * self.accuracy:.2f}"]

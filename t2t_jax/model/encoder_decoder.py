@@ -83,8 +83,8 @@ class EncoderDecoder(nn.Module):
         """
         raise NotImplementedError
 
-    def alignment(self) -> tuple[str, ...]:
-        """Where teacher forcing sows the weights [B, heads, T, S] by which the last layer looks at the source."""
+    def alignment(self) -> tuple[str, ...] | None:
+        """Where teacher forcing sows the last layer's weights [B, heads, T, S] over the source; None without any."""
         raise NotImplementedError
 
     def _encode(self, rows: jax.Array, real: jax.Array, deterministic: bool) -> jax.Array:

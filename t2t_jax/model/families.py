@@ -6,7 +6,9 @@ import jax.numpy as jnp
 
 from t2t_jax import config
 from t2t_jax.model.convolutional import Convolutional
+from t2t_jax.model.decoder_only import DecoderOnly
 from t2t_jax.model.encoder_decoder import EncoderDecoder
+from t2t_jax.model.encoder_only import EncoderOnly
 from t2t_jax.model.recurrent import Recurrent
 from t2t_jax.model.transformer import Transformer
 
@@ -14,6 +16,8 @@ FAMILIES: dict[str, type[EncoderDecoder]] = {
     "transformer": Transformer,
     "recurrent": Recurrent,
     "convolutional": Convolutional,
+    "decoder": DecoderOnly,
+    "encoder": EncoderOnly,
 }
 
 

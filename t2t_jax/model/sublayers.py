@@ -55,8 +55,7 @@ def feed_forward(model: config.Model, dtype: jnp.dtype) -> nn.Module:
 
 def self_attention(model: config.Model, dtype: jnp.dtype, fused: str | None, positions: Any, side: Side) -> Any:
     """The attention of a stack to itself; `positions` are the stack's."""
-    distances = None if model.positions in ADDED else positions
-    return _attention(model, dtype, fused, side, getattr(model, f"{side}_attention"), distances)
+    return _attention(model, dtype, fused, side, getattr(model, f"{side}_attention"), positions)
 
 
 def cross_attention(model: config.Model, dtype: jnp.dtype, fused: str | None) -> Any:
@@ -64,10 +63,24 @@ def cross_attention(model: config.Model, dtype: jnp.dtype, fused: str | None) ->
     return _attention(model, dtype, fused, "cross", "full", None)
 
 
+def attention(kind: Any, model: config.Model, dtype: jnp.dtype, role: str, positions: Any) -> Any:
+    """An attention of a `VariedAttention`'s kind; `positions` are the stack's, None where they don't concern it."""
+    distances = Distances() if positions is None or model.positions in ADDED else positions
+    return kind(**_sizes(model, dtype), choices=model, role=role, positions=distances)
+
+
 def _attention(
-    model: config.Model, dtype: jnp.dtype, fused: str | None, role: str, kind: str, distances: Any | None
+    model: config.Model, dtype: jnp.dtype, fused: str | None, role: str, kind: str, positions: Any | None
 ) -> Any:
-    sizes: dict[str, Any] = {
+    blockwise = kind == "full" and fused == "blockwise"
+    apart = positions is not None and model.positions not in ADDED
+    if kind == "full" and not apart and model.num_kv_heads is None and not blockwise:
+        return MultiHeadAttention(**_sizes(model, dtype), fused=fused)
+    return attention(BlockwiseAttention if blockwise else ATTENTIONS[kind], model, dtype, role, positions)
+
+
+def _sizes(model: config.Model, dtype: jnp.dtype) -> dict[str, Any]:
+    return {
         "d_model": model.d_model,
         "num_heads": model.num_heads,
         "d_k": model.key_width,
@@ -76,8 +89,3 @@ def _attention(
         "dtype": dtype,
         "biases": model.biases == "all",
     }
-    blockwise = kind == "full" and fused == "blockwise"
-    if kind == "full" and distances is None and model.num_kv_heads is None and not blockwise:
-        return MultiHeadAttention(**sizes, fused=fused)
-    chosen: Any = BlockwiseAttention if blockwise else ATTENTIONS[kind]
-    return chosen(**sizes, choices=model, role=role, positions=Distances() if distances is None else distances)

@@ -14,7 +14,13 @@ def forward_flops(model: config.Model, vocabulary_size: int, shape: Shape) -> in
     """
     source, target, rows = shape
     logits = target * model.d_model * model.padded_vocabulary(vocabulary_size)
-    stacks = {"transformer": transformer, "recurrent": choices.recurrent, "convolutional": choices.convolutional}
+    stacks = {
+        "transformer": transformer,
+        "recurrent": choices.recurrent,
+        "convolutional": choices.convolutional,
+        "decoder": choices.decoder_only,
+        "encoder": choices.encoder_only,
+    }
     return 2 * rows * (stacks[model.family](model, source, target) + logits)
 
 

@@ -41,6 +41,27 @@ def mixture(model: config.Model, positions: int, one: int) -> int:
     return positions * model.d_model * experts + rooms * one + 2 * positions * rooms * model.d_model
 
 
+def stack(model: config.Model, length: int, kind: str = "full") -> int:
+    """Layers of self-attention of a kind, and of feed-forward networks."""
+    widths = model.num_heads * (model.key_width + model.value_width)
+    shared = model.num_heads // (model.num_kv_heads or model.num_heads)
+    pairs = length * length * widths if kind == "full" else ATTENTIONS[kind](model, length, False)
+    attention = model.d_model * length * (widths + widths // shared) + pairs
+    one = (3 if model.activation == "swiglu" else 2) * model.d_model * model.d_ff
+    feed_forward = length * one if model.experts is None else mixture(model, length, one)
+    return model.num_layers * (attention + feed_forward)
+
+
+def decoder_only(model: config.Model, source: int, target: int) -> int:
+    """One stack over both sides."""
+    return stack(model, source + target)
+
+
+def encoder_only(model: config.Model, source: int, target: int) -> int:
+    """One stack over the source."""
+    return stack(model, source, model.encoder_attention)
+
+
 def recurrent(model: config.Model, source: int, target: int) -> int:
     """Cells of both stacks, additive attention, the first state and the read-out."""
     d, gates = model.d_model, GATES[model.recurrent_cell]

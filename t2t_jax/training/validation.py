@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
 from t2t_jax import config
 from t2t_jax.data.batching import Plan, Shape
+from t2t_jax.data.masking import of_task
 from t2t_jax.data.pipeline import Batch, batches
 from t2t_jax.data.store import Corpus, Ragged
 from t2t_jax.data.tokenizer import Tokenizer
@@ -20,6 +23,7 @@ from t2t_jax.errors import DataError
 from t2t_jax.model import EncoderDecoder
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.precompile import Precompiled
+from t2t_jax.symbols import PAD_ID
 from t2t_jax.training.loss import TokenLoss
 from t2t_jax.training.lowering import abstract_batch
 from t2t_jax.training.state import Params
@@ -73,7 +77,7 @@ class HeldOut:
         for side in sides:
             kept = [ids for ids, fit in zip(side, fits, strict=True) if fit]
             columns.append(Ragged(np.concatenate(kept), np.asarray([len(ids) for ids in kept], np.int32)))
-        corpus = Corpus(*columns)
+        corpus = Corpus(columns[0], columns[1], of_task(data.task, tokenizer.size))
         plan = Plan.build(
             *corpus.lengths,
             source_budget=data.source_tokens_per_batch,
@@ -95,13 +99,27 @@ class HeldOut:
             with meshes.tracing(mesh):
                 return step.lower(abstract_params, abstract_batch(shape, mesh, meshes.row_parts(mesh))).compile()
 
+        def right(params: Params, batch: Batch) -> jax.Array:
+            logits: Any = transformer.apply({"params": params}, *batch, deterministic=True)
+            real = batch.target != PAD_ID
+            return jnp.stack([jnp.sum(real & (jnp.argmax(logits, axis=-1) == batch.target)), jnp.sum(real)])
+
+        self._mesh, self._right = mesh, jax.jit(right, out_shardings=meshes.on_every_device(mesh))
         self._steps = Precompiled(compile_one, sorted(set(self._shapes)), background)
 
     def loss(self, params: Params) -> HeldOutLoss:
         """The loss under `params`."""
-        sums: Iterable[TokenLoss] = [
-            self._steps[shape](params, Batch(*(self._rows.place(side, shape.rows) for side in batch)))
-            for shape, batch in zip(self._shapes, self._batches, strict=True)
-        ]
+        sums: Iterable[TokenLoss] = [self._steps[shape](params, batch) for shape, batch in self._placed()]
         smoothed, plain, tokens = (sum(float(x) for x in column) for column in zip(*jax.device_get(sums), strict=True))
         return HeldOutLoss(smoothed / tokens, plain / tokens, int(tokens), self._pairs)
+
+    def accuracy(self, params: Params) -> float:
+        """Share of the real target tokens that are likeliest in their place."""
+        with meshes.tracing(self._mesh):
+            counts = [self._right(params, batch) for _, batch in self._placed()]
+        found = np.sum(jax.device_get(counts), axis=0)
+        return float(found[0] / found[1])
+
+    def _placed(self) -> Iterator[tuple[Shape, Batch]]:
+        for shape, batch in zip(self._shapes, self._batches, strict=True):
+            yield shape, Batch(*(self._rows.place(side, shape.rows) for side in batch))

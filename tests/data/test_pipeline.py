@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -5,6 +7,7 @@ from hypothesis import strategies as st
 
 from t2t_jax import config
 from t2t_jax.data import pipeline
+from t2t_jax.data.masking import Masking
 from t2t_jax.data.store import Corpus, Ragged
 from t2t_jax.symbols import EOS_ID
 
@@ -49,13 +52,14 @@ def test_rows_are_the_pairs_with_an_end_and_padding() -> None:
             assert not rows[len(indices) :].any()
 
 
+@pytest.mark.parametrize("corpus", [CORPUS, replace(CORPUS, target=CORPUS.source, masking=Masking(99))])
 @given(st.integers(0, 50), st.data())
-def test_a_share_of_the_rows_is_those_rows_of_the_batch(k: int, data: st.DataObject) -> None:
+def test_a_share_of_the_rows_is_those_rows_of_the_batch(corpus: Corpus, k: int, data: st.DataObject) -> None:
     shape, _ = PLAN.slot(k)
     places = st.lists(st.integers(0, shape.rows + 3), min_size=1, unique=True)
     chosen = np.sort(np.asarray(data.draw(places)))
-    whole = pipeline.make_batch(CORPUS, PLAN, k)
-    share = pipeline.make_batch(CORPUS, PLAN, k, lambda rows: chosen)
+    whole = pipeline.make_batch(corpus, PLAN, k)
+    share = pipeline.make_batch(corpus, PLAN, k, lambda rows: chosen)
     for side, part in zip(whole, share, strict=True):
         filled = np.pad(side, [(0, 4), (0, 0)])  # places behind the batch are dead
         np.testing.assert_array_equal(part, filled[chosen])

@@ -36,6 +36,34 @@ def test_embedded_corpus_translates_both_ways() -> None:
         open_source(Data(target_language="fr"))
 
 
+def test_a_language_model_reads_one_language(tmp_path: Path) -> None:
+    assert next(open_source(Data(task="language_model")).pairs("train")) == ("de", "Mary ist ziemlich oberflächlich.")
+    (tmp_path / "train.fr").write_bytes(b"un\n\ndeux\n")
+    gaps = open_source(Data(task="masked_language_model"))
+    assert next(gaps.pairs("train")) == ("Mary ist ziemlich oberflächlich.",) * 2
+    alone = open_source(files(tmp_path, task="language_model", target_language="fr"))
+    assert list(alone.pairs("train")) == [("fr", "un"), ("fr", ""), ("fr", "deux")]
+    with pytest.raises(DataError, match=r"has neither test.fr nor test.fr.gz"):
+        list(alone.pairs("test"))
+    with pytest.raises(ConfigError, match="takes text from source='embedded' or 'files'"):
+        Data(task="language_model", source="tfds")
+
+
+def test_text_to_text_has_each_pair_for_every_task(tmp_path: Path) -> None:
+    source = open_source(Data(task="text_to_text"))
+    pairs = list(source.pairs("test"))
+    assert len(pairs) == 1000 + 1000 + 231
+    there, back, parse = pairs[0], pairs[1000], pairs[2000]
+    plain = next(open_source(Data()).pairs("test"))
+    assert there == (f"translate en de: {plain[0]}", plain[1])
+    assert back == (f"translate de en: {plain[1]}", plain[0])
+    assert parse == ("parse: Introduction", "(TOP (NP NN )NP )TOP")
+    assert len(source.fingerprint("test")) == 3
+    (tmp_path / "train.tsv").write_bytes(b"one\teins\n")
+    both = open_source(files(tmp_path, task="text_to_text")).pairs("train")
+    assert list(both) == [("translate en de: one", "eins"), ("translate de en: eins", "one")]
+
+
 def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:
     path = tmp_path / "t"
     path.write_bytes("\ufeffa\u2028b\r\nc\u0085d\x0be\x1cf\n\n  \nlast".encode())

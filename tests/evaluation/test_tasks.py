@@ -1,7 +1,7 @@
-"""What the two tasks make of a decoder's text."""
+"""What the tasks make of a decoder's text."""
 
 from t2t_jax.config import Data, Experiment
-from t2t_jax.evaluation.tasks import Parsing, Translation, task_of
+from t2t_jax.evaluation.tasks import Parsing, TextToText, Translation, task_of
 
 
 def test_translation() -> None:
@@ -25,3 +25,22 @@ def test_parsing() -> None:
     assert (scores.mended, scores.edits) == (1, 2)
     found = scores.as_json()
     assert (found["sentences"], found["skipped"], found["f1_up_to_40"]) == (3, 1, 100)
+
+
+def test_several_tasks_are_scored_each_by_its_own() -> None:
+    task = task_of(Experiment(data=Data(task="text_to_text")))
+    assert isinstance(task, TextToText)
+    assert task.answer("parse: a b", "(S NN NN )S") == "(S (NN a) (NN b))"
+    assert task.answer("translate de en: parse: a", "x") == "x"
+    words, tree = "one two three four", "(S (NP NN )NP )S"
+    sources = [f"translate en de: {words}", "parse: a", f"translate de en: {words}", "parse: b"]
+    scores = task.score(sources, [words, tree, "five", "(S (NP NN"], [words, tree, words, tree])
+    found = scores.headline()["tasks"]
+    assert [found[name]["bleu"] for name in ("translate en de", "translate de en")] == [100, 0]
+    assert found["parse"]["f1"] == 100
+    assert scores.headline()["bleu"] == 100
+    assert scores.as_json()["tasks"]["parse"]["mended"] == 1
+
+
+def test_nothing_is_to_be_written_of_a_language() -> None:
+    assert task_of(Experiment(data=Data(task="language_model"))) is None

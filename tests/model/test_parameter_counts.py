@@ -76,6 +76,9 @@ DENSE, NORM = 2 * 512 * 2048 + 2048 + 512, 2 * 512
             6 * (4 * 768 * 512 + 4 * 512) + 6 * (4 * 1536 * 512 + 4 * 512) + 3 * 512**2 + 1024 + 512
             + 3 * 512**2 + 512 - 6 * (ENCODER + DECODER + 2 * DENSE + 5 * NORM),
         ),
+        ({"family": "decoder"}, -6 * (DECODER + DENSE + 3 * NORM)),
+        ({"family": "encoder"}, -6 * (DECODER + DENSE + 3 * NORM)),
+        ({"family": "decoder", "norm": "pre"}, NORM - 6 * (DECODER + DENSE + 3 * NORM)),
         (
             {"family": "convolutional"},
             12 * (3 * 512 * 1024 + 1024) + 7 * (512**2 + 512) - 6 * (ENCODER + DECODER + 2 * DENSE + 5 * NORM),
