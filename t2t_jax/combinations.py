@@ -35,6 +35,11 @@ def check_combinations(model: Any) -> None:
         _check_half(model, {"decoder_attention": "full"})
     if model.image_size % model.patch_size:
         raise ConfigError(f"model: patch_size={model.patch_size} does not divide image_size={model.image_size}.")
+    places = (model.image_size // model.patch_size) ** 2 + 1
+    if model.family == "vision" and model.bounded and model.max_positions < places:
+        raise ConfigError(
+            f"model: max_positions={model.max_positions} is too few for a class token and {places - 1:,} patches."
+        )
     if model.num_kv_heads is not None and model.num_heads % model.num_kv_heads:
         raise ConfigError(
             f"model: num_heads={model.num_heads} cannot share num_kv_heads={model.num_kv_heads} evenly; choose a "
@@ -104,6 +109,8 @@ def check_task(model: Any, data: Any) -> None:
             f"model: family='decoder' reads source and target as one, so max_positions={model.max_positions} must be "
             f"at least twice data.max_length={data.max_length}."
         )
+    if data.task == "digits" and model.image_size != 8:
+        raise ConfigError(f"model: image_size={model.image_size} must be 8, as task='digits' has them.")
     for family, task in ONLY.items():
         if (model.family == family) != (data.task == task):
             raise ConfigError(

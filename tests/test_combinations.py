@@ -36,6 +36,10 @@ from tests.combinations import COMBINATIONS
         ({"family": "encoder", "decoder_attention": "window"}, "is not written for decoder_attention='window'"),
         ({"family": "encoder", "positions": "t5"}, "family='encoder' is one of them alone"),
         ({"family": "vision", "patch_size": 3}, "patch_size=3 does not divide image_size=8"),
+        (
+            {"family": "vision", "positions": "learned", "max_positions": 16},
+            "max_positions=16 is too few for a class token and 16 patches",
+        ),
         ({"positions": "xpos"}, "positions='xpos' must be 'sinusoidal' or 'learned' or 'rotary' or 'alibi' or 't5'"),
     ],
 )
@@ -87,6 +91,11 @@ def test_some_families_learn_one_task(family, task):
     tokenizer = "whitespace" if task == "digits" else "sentencepiece"
     with pytest.raises(ConfigError, match=f"this is task='{task}' for family='{family}'"):
         Experiment(model=Model(family=family), data=config.Data(task=task, tokenizer=tokenizer))
+
+
+def test_digits_have_one_size():
+    with pytest.raises(ConfigError, match="image_size=16 must be 8, as task='digits' has them"):
+        Experiment(model=Model(family="vision", image_size=16), data=config.Data(task="digits", tokenizer="whitespace"))
 
 
 def test_linformers_columns_are_as_limited_as_a_learned_table():

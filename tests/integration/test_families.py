@@ -28,7 +28,7 @@ def language_model(launch, tiny: list[str], tmp_path_factory: pytest.TempPathFac
     return run
 
 
-def test_a_language_model_is_scored_by_its_tokens(language_model: Path) -> None:
+def test_a_language_model_is_scored_by_its_tokens(language_model: Path, capsys) -> None:
     report = json.loads((language_model / "report.json").read_text())
     scores = report["splits"]["test"]
     assert report["bleu"] is None and 0 <= report["accuracy"] <= 100
@@ -36,6 +36,8 @@ def test_a_language_model_is_scored_by_its_tokens(language_model: Path) -> None:
     assert scores["perplexity"] == pytest.approx(math.exp(scores["negative_log_likelihood"]), abs=0.01)
     assert "Perplexity" in (language_model / "report.html").read_text()
     assert not (language_model / "translations" / "test.hypothesis").exists()
+    assert main(["evaluate", str(language_model), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == report["splits"]
 
 
 def test_it_writes_sentences_that_begin_as_they_are_told(language_model: Path, tmp_path: Path, capfdbinary) -> None:
