@@ -24,6 +24,6 @@ def get_config() -> Experiment:
             max_shapes=10,
         ),
         optimizer=Optimizer(peak_learning_rate=1.5e-3, warmup_steps=500),
-        training=Training(num_steps=10_000, log_every=50, checkpoint_every=250, keep_checkpoints=8, average_last=8),
+        training=Training(num_steps=6000, log_every=50, checkpoint_every=250, keep_checkpoints=8, average_last=8),
         decoding=Decoding(beam_size=8, alpha=0.3, extra_length=300),
     )

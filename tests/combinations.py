@@ -18,7 +18,7 @@ COMBINATIONS = {
         decoder_attention="window",
         attention_window=2,
     ),
-    "t5, multi-query": replace(SMALL, num_layers=2, activation="gelu", positions="t5", num_kv_heads=1),
+    "t5, multi-query": replace(SMALL, activation="gelu", positions="t5", num_kv_heads=1),
     "alibi, experts": replace(SMALL, positions="alibi", experts=4, dropout=0.1),
     "linformer and causal performer": replace(
         SMALL,

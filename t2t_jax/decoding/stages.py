@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -61,6 +62,7 @@ class Stages:
         self._members, self._mesh = members, mesh
         self._placing = meshes.Rows(mesh)
         self._compiled: dict[Any, jax.stages.Compiled] = {}
+        self.seconds_compiling = 0.0
 
     def search(
         self, method: BeamSearch | Sampler, shape: Shape, rows: Iterable[tuple[int, dict[str, np.ndarray]]]
@@ -113,6 +115,7 @@ class Stages:
     def _program(self, method: Any, shape: Shape, begin: int, end: int, *given: Any) -> jax.stages.Compiled:
         key = method, shape, end, "prefix" in given[1]
         if key not in self._compiled:
+            begun = time.perf_counter()
             program = staged(method, [member.transformer for member in self._members], shape, begin, end)
             # Each device searches for its own rows: nothing of one row depends on another, not even when it is done.
             whole, divided = meshes.on_every_device(self._mesh).spec, meshes.batch_sharding(self._mesh).spec
@@ -121,6 +124,7 @@ class Stages:
             )
             with jax.default_matmul_precision("highest"):
                 self._compiled[key] = jax.jit(alone).lower(*given).compile()
+            self.seconds_compiling += time.perf_counter() - begun
         return self._compiled[key]
 
 

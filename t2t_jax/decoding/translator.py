@@ -132,6 +132,11 @@ class Translator:
         return self.members[0].params
 
     @property
+    def seconds_compiling(self) -> float:
+        """Time that compiling searches has taken so far."""
+        return self._stages.seconds_compiling
+
+    @property
     def longest_source(self) -> int:
         """Most source tokens that are read, end of sentence included."""
         return self._lengths[-1]

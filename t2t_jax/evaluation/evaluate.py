@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ class SplitResult:
     references: list[str]  # as answers
     translations: list[Translation]  # of each source, or none where the task has nothing written
     answers: list[str]
+    seconds: float  # of translating, without compiling
 
     def as_json(self) -> dict[str, Any]:
         """The scores, rounded to what is meaningful."""
@@ -73,13 +75,15 @@ def evaluate_split(run: Path, experiment: config.Experiment, translator: Transla
         task = task_of(experiment)
         if task is None:
             accuracy = Accuracy(held_out.accuracy(params))
-            return SplitResult(split, loss, accuracy, sources, references, [], [])
+            return SplitResult(split, loss, accuracy, sources, references, [], [], 0.0)
+    begun, compiling = time.perf_counter(), translator.seconds_compiling
     translations = translate_all(translator, sources, f"translating {split}")
+    seconds = time.perf_counter() - begun - (translator.seconds_compiling - compiling)
     decoded = [translation.text for translation in translations]
     references = [translator.tokenizer.plain(line) for line in references]
     scores = task.score(sources, decoded, references)
     answers, expected = map(task.answer, sources, decoded), map(task.reference, sources, references)
-    return SplitResult(split, loss, scores, sources, list(expected), translations, list(answers))
+    return SplitResult(split, loss, scores, sources, list(expected), translations, list(answers), seconds)
 
 
 def translate_all(translator: Translator, lines: list[str], description: str) -> list[Translation]:
@@ -129,6 +133,8 @@ def report_of(
         "epochs": next((entry["epoch"] for entry in reversed(logged) if entry["step"] <= steps[-1]), None),
         "training_seconds": cost.pop("seconds") or 0.0,
         **{f"training_{name}": value for name, value in cost.items()},
+        "decoding_seconds": sum(result.seconds for result in results),
+        "decoding_tokens": sum(len(translation.ids) for result in results for translation in result.translations),
         "splits": {result.split: result.as_json() for result in results},
         # Of the training, of which all calls follow; of the scoring where it is not known.
         **{key: last[key] for key in ("command", "machine", "devices", "versions", "date")},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +25,20 @@ FACTORS = {
 """What a row may vary, and the columns of Table 3 that say it; the widths of heads may follow."""
 
 
+# What may follow one of these: dropout elsewhere, and the size of a table of positions.
+FOLLOWING = {"attention_dropout", "relu_dropout", "max_positions"}
+
+
+def beyond(result: Result, base: Result) -> bool:
+    """Whether a row's model is not base's in something that Table 3 has no column for."""
+    ours, theirs = (dataclasses.asdict(one.runs[0].row.experiment.model) for one in (result, base))
+    return any(ours[name] != theirs[name] for name in ours.keys() - result.facts.keys() - FOLLOWING)
+
+
 def factor(result: Result, base: Result) -> str | None:
     """What a row varies in base; None for base, and for a row that varies several things or none of these."""
+    if beyond(result, base):
+        return None
     changed = {name for name, value in result.facts.items() if value != base.facts[name]}
     widths = {"d_k", "d_v"}
     return next((name for name, own in FACTORS.items() if changed in (own, own | widths)), None)
@@ -74,7 +87,7 @@ def directions(table: Table) -> list[Direction]:
             if changes and direction(row.facts, home.facts) == changes
         }
         here = [result.spread(figure) for figure in figures]
-        if not alike or not result.comparable or None in here or None in own:
+        if not alike or beyond(result, base) or not result.comparable or None in here or None in own:
             continue
         delta_ppl, delta_bleu = (h.mean - b.mean for h, b in zip(here, own, strict=True))  # type: ignore[union-attr]
         there_ppl = [row.perplexity - home.perplexity for row in alike.values()]

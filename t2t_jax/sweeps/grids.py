@@ -8,7 +8,17 @@ from dataclasses import dataclass
 
 from t2t_jax.evaluation.comparison import Comparison
 from t2t_jax.sweeps import directions, table
-from t2t_jax.sweeps.table import Spread, Table, bleu, chrf, figure, millions, perplexity
+from t2t_jax.sweeps.table import (
+    Spread,
+    Table,
+    bleu,
+    chrf,
+    decoded_per_second,
+    figure,
+    mebibytes,
+    millions,
+    perplexity,
+)
 
 NOT_COMPARABLE = "not comparable"
 DASH = "–"
@@ -120,6 +130,7 @@ def _directions(found: Table) -> Grid:
 
 def _costs(found: Table) -> Grid:
     lines = []
+    kept = {title: of for title, of in LATER_COSTS.items() if any(map(of, found.reports))}
     for result in found.results:
         if result.reports:
             values = [result.spread(figure(key)) for key in COSTS]
@@ -132,6 +143,7 @@ def _costs(found: Table) -> Grid:
                     *(_number(value, ".3e") for value in values[:3]),
                     DASH if values[3] is None or not values[3].mean else f"{values[3].mean / 60:.1f}",
                     _number(speed, ",.0f"),
+                    *(_number(result.spread(of), ",.0f") for of in kept.values()),
                 ]
             )
     says = (
@@ -139,11 +151,17 @@ def _costs(found: Table) -> Grid:
         "and as the paper estimates them, time × devices × the rate of one on its data sheet, which is not known for "
         "processors (–). Time is that of training steps. A mean over the seeds."
     )
+    if kept:
+        says += (
+            " Memory is what the largest training step takes of one device, by the compiler's account; decoding is the "
+            "search that the scores are of, on all splits, without compiling it."
+        )
     columns = ["row", "parameters", "steps", "FLOPs, counted", "by the compiler", "by the paper's method"]
-    return Grid("What it took", says, [*columns, "minutes", "target tokens/s"], lines)
+    return Grid("What it took", says, [*columns, "minutes", "target tokens/s", *kept], lines)
 
 
 COSTS = ("training_flops", "training_compiled_flops", "training_peak_flops", "training_seconds")
+LATER_COSTS = {"memory, MiB": mebibytes, "decoding, tokens/s": decoded_per_second}  # older reports have none
 
 
 def _splits(found: Table) -> Grid:

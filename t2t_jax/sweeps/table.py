@@ -178,6 +178,18 @@ def millions(report: Report) -> float | None:
     return float(report["parameters"]) / 1e6
 
 
+def decoded_per_second(report: Report) -> float | None:
+    """Target tokens over the time of translating all splits; None of reports from before that was kept."""
+    seconds = report.get("decoding_seconds")
+    return report["decoding_tokens"] / seconds if seconds else None
+
+
+def mebibytes(report: Report) -> float | None:
+    """Memory of the largest training step on one device, by the compiler's account."""
+    held = report.get("training_memory_bytes")
+    return held / 2**20 if held else None
+
+
 def bleu(split: str, protocol: str) -> Figure:
     """Picks a split's BLEU by a protocol out of a report."""
     return lambda report: report["splits"].get(split, {}).get("bleu", {}).get(protocol)

@@ -29,6 +29,8 @@ class Interval(NamedTuple):
     """Of the model's products, counted from the batches' shapes."""
     compiled_flops: float | None
     """Of everything, by the compiler's count of its programs; None where it has none that can be believed."""
+    memory: int | None
+    """Bytes of one device that the largest step so far takes, by the compiler's account; None where it has none."""
 
     def rates(self, tokens: int, peak: float | None) -> Entry:
         """Per second, and what share was waited; `peak` is of all devices together, in FLOP/s."""
@@ -40,6 +42,8 @@ class Interval(NamedTuple):
         }
         if self.compiled_flops is not None:
             rates["compiled_flops_per_second"] = self.compiled_flops / self.seconds
+        if self.memory is not None:
+            rates["memory_bytes"] = self.memory
         return rates | ({"utilisation": self.flops / self.seconds / peak} if peak is not None else {})
 
 
@@ -48,7 +52,7 @@ def totals(entries: Sequence[Entry]) -> dict[str, float | None]:
 
     `seconds` of training steps; `flops` of the model's products, `compiled_flops` by the compiler's count, and
     `peak_flops`, what the devices could have computed in that time on paper: as the paper estimates training costs in
-    its Table 2, time x devices x the rate of one.
+    its Table 2, time x devices x the rate of one. `memory_bytes` are those of the largest step on one device.
     """
 
     def total(of: Callable[[Entry], float]) -> float | None:
@@ -62,6 +66,7 @@ def totals(entries: Sequence[Entry]) -> dict[str, float | None]:
         "flops": total(lambda e: e["seconds"] * e["flops_per_second"]),
         "compiled_flops": total(lambda e: e["seconds"] * e["compiled_flops_per_second"]),
         "peak_flops": total(lambda e: e["seconds"] * e["flops_per_second"] / e["utilisation"]),
+        "memory_bytes": max((entry["memory_bytes"] for entry in entries if "memory_bytes" in entry), default=None),
     }
 
 
@@ -75,6 +80,7 @@ class Throughput:
         """FLOP/s that the mesh has on paper for the run's products; None for devices without a data sheet, as CPUs."""
         self._devices, self._accumulation = mesh.size, experiment.training.accumulation
         self._per_shape: dict[Shape, tuple[int, float | None]] = {}
+        self._memory: int | None = None
         self._begun, self._waited, self._flops = time.perf_counter(), 0.0, 0
         self._compiled: float | None = 0.0
 
@@ -95,6 +101,7 @@ class Throughput:
         if shape not in self._per_shape:
             ours = step_flops(self._model, self._vocabulary_size, shape)
             self._per_shape[shape] = ours, self._counted_by_compiler(executable)
+            self._memory = max(filter(None, (self._memory, held(executable))), default=None)
         ours, compiled = self._per_shape[shape]
         self._flops += ours
         self._compiled = None if compiled is None or self._compiled is None else self._compiled + compiled
@@ -107,7 +114,8 @@ class Throughput:
 
     def take(self) -> Interval:
         """End an interval and begin the next."""
-        interval = Interval(time.perf_counter() - self._begun, self._waited, self._flops, self._compiled)
+        seconds = time.perf_counter() - self._begun
+        interval = Interval(seconds, self._waited, self._flops, self._compiled, self._memory)
         self.restart()
         return interval
 
@@ -115,3 +123,12 @@ class Throughput:
         """Begin an interval, forgetting what was not taken: validating and saving are no steps."""
         self._begun, self._waited, self._flops = time.perf_counter(), 0.0, 0
         self._compiled = 0.0
+
+
+def held(executable: Any) -> int | None:
+    """Bytes of one device while a program runs: arguments, temporaries, and results that take no argument's place."""
+    sizes = executable.memory_analysis()
+    if sizes is None:
+        return None
+    written = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    return int(sizes.argument_size_in_bytes + sizes.temp_size_in_bytes + written)

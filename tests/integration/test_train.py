@@ -58,6 +58,10 @@ def test_the_report_says_what_trained_it_where_and_when(trained: Path) -> None:
     # Softmax, normalisation and Adam weigh more in so small a model, and none of the products is missing.
     assert report["training_flops"] < report["training_compiled_flops"] < 3 * report["training_flops"]
     assert report["training_peak_flops"] is None, "no data sheet for a processor"
+    state = 12 * report["parameters"]  # a parameter and two moments of Adam
+    assert state < report["training_memory_bytes"] == max(entry["memory_bytes"] for entry in entries)
+    hypotheses = (trained / "translations" / "test.hypothesis").read_text().split()
+    assert report["decoding_tokens"] >= len(hypotheses), "pieces of words"
 
 
 def test_metrics_have_one_object_a_logged_step(trained: Path) -> None:

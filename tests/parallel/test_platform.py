@@ -36,8 +36,8 @@ def test_platforms_are_those_with_package_and_device(packages, nodes, allowed, t
 PROGRAM = """
 import jax
 from t2t_jax import command_line
-from t2t_jax.commands import scoring
-scoring.report = lambda targets, options: print(jax.default_backend()) or 0
+from t2t_jax.commands import reporting
+reporting.report = lambda targets, options: print(jax.default_backend()) or 0
 command_line.main(["report", "nowhere"])
 """
 

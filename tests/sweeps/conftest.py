@@ -91,6 +91,7 @@ def fill(
         for step in (20, STEPS):
             # 25 seconds at 4 GFLOP/s, twice
             speed = {"seconds": 25.0, "target_tokens": 5000, "flops_per_second": 4e9, "compiled_flops_per_second": 5e9}
+            speed["memory_bytes"] = (60 + step) * 2**20
             more = {} if utilisation is None else {"utilisation": utilisation}
             writer.write({"step": step, "loss": 3.0, "epoch": 1.0, "validation_loss": 3 - step / 40, **speed, **more})
     hypotheses = [" ".join(line.split()[:-1]) if i < worse else line for i, line in enumerate(REFERENCES)]
@@ -103,9 +104,9 @@ def fill(
             name: Score(bleu + points + more, f"signature:{name}", "") for name, more in (("13a", 0.0), ("paper", 0.5))
         }
         loss = HeldOutLoss(3.0, math.log(perplexity + points), 100, 30)
-        translations = [EMPTY._replace(text=text) for text in hypotheses]
+        translations = [EMPTY._replace(text=text, ids=(4,) * 5) for text in hypotheses]
         told = TranslationScores(scores, Score(55.5, "chrf", ""))
         answers = list(hypotheses)
-        results.append(SplitResult(split, loss, told, SOURCES, REFERENCES, translations, answers))  # type: ignore[arg-type]
+        results.append(SplitResult(split, loss, told, SOURCES, REFERENCES, translations, answers, 3.0))  # type: ignore[arg-type]
     report = report_of(run, experiment, results, parameters, [STEPS])
     (run / run_directory.REPORT).write_text(json.dumps(report))

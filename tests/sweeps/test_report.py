@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -65,7 +66,8 @@ def test_the_figures_of_two_seeds(plan: Plan, write_run: Write) -> None:
         "base 5.10 ± 0.14 30.50 ± 0.71 1.2 done",
         "Mean ± standard deviation over 2 seeds.",
         f"h=1 worse {one['bleu_difference']} {one['difference_low']} … {one['difference_high']}",
-        "base 1,234,567 40 2.000e11 2.500e11 – 0.8 200",
+        "base 1,234,567 40 2.000e11 2.500e11 – 0.8 200 100 50",  # 2 x 150 tokens in 2 x 3 s
+        "Memory is what the largest training step takes of one device",
         "h=1 A h=1, A h=4 agrees agrees +0.50 +0.37 +0.08 -2.00 -0.9 -0.3",
         "Perplexity agrees in 1 of 1 rows and goes the other way in none. BLEU agrees in 1 of 1 rows",
         "base test 6.10 ± 0.14 31.50 ± 0.71 32.00 ± 0.71 55.50 ± 0.00",
@@ -73,6 +75,22 @@ def test_the_figures_of_two_seeds(plan: Plan, write_run: Write) -> None:
     ):
         assert said in text, said
     assert {path.stem for path in (sweep.directory / "plots").iterdir()} == {"curves", "differences", "heads"}
+
+
+def test_reports_from_before_memory_and_decoding_speed_were_kept(plan: Plan, write_run: Write) -> None:
+    sweep = plan({"base": {}, "new": {"dropout": 0.0}})
+    for row in sweep.rows:
+        write_run(row)
+    path = sweep.rows[0].directory / "report.json"
+    kept = json.loads(path.read_text())
+    for name in ("training_memory_bytes", "decoding_seconds", "decoding_tokens"):
+        del kept[name]
+    path.write_text(json.dumps(kept))
+    report.write(sweep.directory)
+    assert "base 1,500,000 40 2.000e11 2.500e11 – 0.8 200 – –" in text_of(sweep)
+    (sweep.rows[1].directory / "report.json").unlink()
+    report.write(sweep.directory)
+    assert "tokens/s base" in text_of(sweep) and "Memory is" not in text_of(sweep), "columns that nobody fills"
 
 
 def test_the_same_runs_give_the_same_files(plan: Plan, write_run: Write) -> None:
@@ -242,6 +260,17 @@ def test_directions_are_those_of_the_same_change(base: Experiment) -> None:
     assert alike(positions="learned") == ["E learned positions"]
     assert alike(d_ff=4096, dropout=0.3) == []
     assert alike() == []
+
+
+def test_table_3_says_nothing_of_what_it_has_no_column_for(plan: Plan, write_run: Write) -> None:
+    changes = {"d_ff=half": {"d_ff": 1024}, "SwiGLU": {"d_ff": 1368, "activation": "swiglu"}}
+    sweep = plan({"base": {}, **changes, "dropped": {"dropout": 0.0, "attention_dropout": 0.1}})
+    for row in sweep.rows:
+        write_run(row)
+    found = table.collect(rows.load(sweep.directory))
+    assert [one.result.name for one in directions.directions(found)] == ["d_ff=half", "dropped"]
+    factors = {result.name: directions.factor(result, found.base) for result in found.results}
+    assert factors == {"base": None, "d_ff=half": "d_ff", "SwiGLU": None, "dropped": "dropout"}
 
 
 @pytest.mark.parametrize(

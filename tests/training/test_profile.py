@@ -65,6 +65,6 @@ def test_a_real_run_is_traced(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert text.rstrip() in capsys.readouterr().err
     rows = {line[:34].strip(): line[34:].split() for line in text.splitlines()}
     for part in PARTS:
-        assert float(rows[part][0]) > 0, part
+        assert part in rows and float(rows[part][0]) > 0, text
     named = sum(float(rows[part][2].rstrip("%")) for part in PARTS)
     assert named > 70, "most of the time is in instructions that belong to a part"
