@@ -8,6 +8,9 @@ from t2t_jax.errors import ConfigError
 
 RELATIVE = ("rotary", "alibi", "t5")
 
+# Families that learn one task, which no other learns.
+ONLY = {"encoder": "masked_language_model", "vision": "digits"}
+
 # What only a Transformer has, with the value that leaves it out.
 TRANSFORMER_ONLY: dict[str, Any] = {
     "norm": "post",
@@ -28,8 +31,15 @@ def check_combinations(model: Any) -> None:
         _check_displaced(model)
     if model.family == "decoder":
         _check_half(model, {"encoder_attention": "full", "decoder_attention": "full"})
-    if model.family == "encoder":
+    if model.family in ONLY:
         _check_half(model, {"decoder_attention": "full"})
+    if model.image_size % model.patch_size:
+        raise ConfigError(f"model: patch_size={model.patch_size} does not divide image_size={model.image_size}.")
+    places = (model.image_size // model.patch_size) ** 2 + 1
+    if model.family == "vision" and model.bounded and model.max_positions < places:
+        raise ConfigError(
+            f"model: max_positions={model.max_positions} is too few for a class token and {places - 1:,} patches."
+        )
     if model.num_kv_heads is not None and model.num_heads % model.num_kv_heads:
         raise ConfigError(
             f"model: num_heads={model.num_heads} cannot share num_kv_heads={model.num_kv_heads} evenly; choose a "
@@ -99,11 +109,14 @@ def check_task(model: Any, data: Any) -> None:
             f"model: family='decoder' reads source and target as one, so max_positions={model.max_positions} must be "
             f"at least twice data.max_length={data.max_length}."
         )
-    if (model.family == "encoder") != (data.task == "masked_language_model"):
-        raise ConfigError(
-            f"data: task='masked_language_model' is for model.family='encoder', which does nothing else; this is task="
-            f"{data.task!r} for family={model.family!r}."
-        )
+    if data.task == "digits" and model.image_size != 8:
+        raise ConfigError(f"model: image_size={model.image_size} must be 8, as task='digits' has them.")
+    for family, task in ONLY.items():
+        if (model.family == family) != (data.task == task):
+            raise ConfigError(
+                f"data: task={task!r} is for model.family={family!r}, which does nothing else; this is task="
+                f"{data.task!r} for family={model.family!r}."
+            )
 
 
 def _check_half(model: Any, absent: dict[str, Any]) -> None:

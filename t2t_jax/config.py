@@ -64,9 +64,13 @@ class Model:
     """The embedding gets zero rows up to a multiple of this, whatever the mesh; they are masked and never counted."""
 
     # What came before the paper and after it: docs/lineage.md has the formulas and the sources.
-    family: Literal["transformer", "recurrent", "convolutional", "decoder", "encoder"] = "transformer"
+    family: Literal["transformer", "recurrent", "convolutional", "decoder", "encoder", "vision"] = "transformer"
     """The paper's model, one of those that it displaced, or one of its halves: a causal stack that goes on from the
-    source, or an encoder that fills its gaps."""
+    source, or an encoder that fills its gaps, or says what an image shows."""
+    image_size: int = 8
+    """vision: pixels of an image in each direction."""
+    patch_size: int = 2
+    """vision: those of a patch."""
     recurrent_cell: Literal["lstm", "gru"] = "lstm"
     """recurrent: the cell."""
     kernel_width: int = 3
@@ -104,6 +108,7 @@ class Model:
         check_positive(self, "max_positions", "vocabulary_multiple", "norm_epsilon")
         check_positive(self, "kernel_width", "num_kv_heads", "attention_window", "performer_features")
         check_positive(self, "linformer_length", "t5_buckets", "t5_max_distance")
+        check_positive(self, "image_size", "patch_size")
         check_positive(self, "experts", "experts_per_token", "expert_capacity")
         check_probability(self, "dropout", "attention_dropout", "relu_dropout")
         if self.d_model % self.num_heads and (self.d_k is None or self.d_v is None):
@@ -139,9 +144,12 @@ class Model:
 class Data:
     """Where the text comes from and how it becomes batches, sections 5.1 and 5.2."""
 
-    task: Literal["translation", "parsing", "text_to_text", "language_model", "masked_language_model"] = "translation"
+    task: Literal["translation", "parsing", "text_to_text", "language_model", "masked_language_model", "digits"] = (
+        "translation"
+    )
     """What a model learns: the translation of a sentence, its constituency tree (section 6.3), both and the translation
-    back, told apart by the source's beginning, the text of the target language, or to fill gaps in that."""
+    back, told apart by the source's beginning, the text of the target language, to fill gaps in that, or which
+    digit an image shows."""
     source: Literal["embedded", "files", "tfds"] = "embedded"
     """The task's corpus inside the package, local files, or TensorFlow Datasets' WMT14."""
     directory: str | None = None
@@ -225,6 +233,11 @@ class Data:
             )
         if self.task in ("text_to_text", "language_model", "masked_language_model") and self.source == "tfds":
             raise ConfigError(f"data: task={self.task!r} takes text from source='embedded' or 'files', not 'tfds'.")
+        if self.task == "digits" and (self.source, self.tokenizer) != ("embedded", "whitespace"):
+            raise ConfigError(
+                "data: task='digits' takes scikit-learn's images, with source='embedded' and tokenizer='whitespace', "
+                f"not {self.source!r} and {self.tokenizer!r}."
+            )
         if self.task == "text_to_text" and self.tokenizer != "sentencepiece":
             raise ConfigError(f"data: task='text_to_text' needs tokenizer='sentencepiece', not {self.tokenizer!r}.")
         if self.source_language == self.target_language:

@@ -38,3 +38,9 @@ COMBINATIONS = {
     "decoder, alibi": replace(SMALL, family="decoder", positions="alibi", num_kv_heads=1),
     "convolutional": replace(SMALL, family="convolutional", num_layers=2, positions="learned"),
 }
+
+# Families that learn one task alone; the first writes nothing that could be searched for.
+ONE_TASK = {
+    "encoder": replace(SMALL, family="encoder", positions="rotary", num_kv_heads=2, dropout=0.1),
+    "vision": replace(SMALL, family="vision", image_size=2, patch_size=1, norm="pre", dropout=0.1),
+}

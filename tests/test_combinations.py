@@ -35,6 +35,11 @@ from tests.combinations import COMBINATIONS
         ({"family": "decoder", "positions": "t5"}, "a table for an encoder and one for a decoder"),
         ({"family": "encoder", "decoder_attention": "window"}, "is not written for decoder_attention='window'"),
         ({"family": "encoder", "positions": "t5"}, "family='encoder' is one of them alone"),
+        ({"family": "vision", "patch_size": 3}, "patch_size=3 does not divide image_size=8"),
+        (
+            {"family": "vision", "positions": "learned", "max_positions": 16},
+            "max_positions=16 is too few for a class token and 16 patches",
+        ),
         ({"positions": "xpos"}, "positions='xpos' must be 'sinusoidal' or 'learned' or 'rotary' or 'alibi' or 't5'"),
     ],
 )
@@ -73,10 +78,24 @@ def test_a_learned_table_of_one_stack_is_for_both_sides():
         )
 
 
-@pytest.mark.parametrize(("family", "task"), [("encoder", "translation"), ("decoder", "masked_language_model")])
-def test_gaps_are_for_an_encoder_alone(family, task):
+@pytest.mark.parametrize(
+    ("family", "task"),
+    [
+        ("encoder", "translation"),
+        ("decoder", "masked_language_model"),
+        ("vision", "parsing"),
+        ("transformer", "digits"),
+    ],
+)
+def test_some_families_learn_one_task(family, task):
+    tokenizer = "whitespace" if task == "digits" else "sentencepiece"
     with pytest.raises(ConfigError, match=f"this is task='{task}' for family='{family}'"):
-        Experiment(model=Model(family=family), data=config.Data(task=task))
+        Experiment(model=Model(family=family), data=config.Data(task=task, tokenizer=tokenizer))
+
+
+def test_digits_have_one_size():
+    with pytest.raises(ConfigError, match="image_size=16 must be 8, as task='digits' has them"):
+        Experiment(model=Model(family="vision", image_size=16), data=config.Data(task="digits", tokenizer="whitespace"))
 
 
 def test_linformers_columns_are_as_limited_as_a_learned_table():

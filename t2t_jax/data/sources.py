@@ -62,6 +62,10 @@ def open_source(data: config.Data) -> Source:
         from t2t_jax.data.text_to_text import text_to_text
 
         return text_to_text(data)
+    if data.task == "digits":
+        from t2t_jax.data.digits_source import Digits
+
+        return Digits()
     if data.task in ("language_model", "masked_language_model"):
         directory = EMBEDDED_DIRECTORY if data.source == "embedded" else _directory(data)
         text = TextFiles(directory, EMBEDDED_STEMS if data.source == "embedded" else stems, *[data.target_language] * 2)

@@ -14,7 +14,7 @@ from t2t_jax import config, machine, progress, run_directory
 from t2t_jax.data.sources import Split
 from t2t_jax.decoding.scorer import Scorer
 from t2t_jax.decoding.translator import Translation, Translator
-from t2t_jax.evaluation.tasks import Scores, TokenScores, task_of
+from t2t_jax.evaluation.tasks import Accuracy, Scores, task_of
 from t2t_jax.files import write_atomically
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.precompile import background_compiler
@@ -74,7 +74,7 @@ def evaluate_split(run: Path, experiment: config.Experiment, translator: Transla
         loss = held_out.loss(params)
         task = task_of(experiment)
         if task is None:
-            accuracy = TokenScores(held_out.accuracy(params))
+            accuracy = Accuracy(held_out.accuracy(params))
             return SplitResult(split, loss, accuracy, sources, references, [], [], 0.0)
     begun, compiling = time.perf_counter(), translator.seconds_compiling
     translations = translate_all(translator, sources, f"translating {split}")

@@ -22,7 +22,7 @@ from t2t_jax.data.sources import Split, read_lines
 from t2t_jax.errors import DataError, RunError
 from t2t_jax.evaluation import plots
 from t2t_jax.evaluation.evaluate import ATTENTION
-from t2t_jax.evaluation.tasks import Parsing, task_of
+from t2t_jax.evaluation.tasks import Classification, Parsing, task_of
 from t2t_jax.files import write_atomically
 from t2t_jax.parsing.brackets import unmatched
 from t2t_jax.parsing.pictures import IN_PAGE, draw
@@ -138,10 +138,14 @@ def _parses(experiment: config.Experiment) -> bool:
     return experiment.data.task == "parsing"
 
 
+def _counts_right(experiment: config.Experiment) -> bool:
+    return isinstance(task_of(experiment), Classification | None)
+
+
 def _languages(experiment: config.Experiment) -> tuple[str, str]:
     data = experiment.data
-    if task_of(experiment) is None:
-        return "text", data.target_language
+    if _counts_right(experiment):
+        return ("image", "digit") if data.task == "digits" else ("text", data.target_language)
     return data.source_language, "trees" if _parses(experiment) else data.target_language
 
 
@@ -158,10 +162,10 @@ def _headline_scores(experiment: config.Experiment, report: dict[str, Any] | Non
             {"label": "Complete match", "value": _fixed(found.get("complete_match")), "note": "% of sentences"},
             {"label": "Perplexity", "value": _fixed(found.get("perplexity")), "note": "per target token"},
         ]
-    if task_of(experiment) is None:
+    if _counts_right(experiment):
         return [
+            {"label": "Accuracy", "value": _fixed(found.get("accuracy")), "note": "% of what is asked for"},
             {"label": "Perplexity", "value": _fixed(found.get("perplexity")), "note": "per target token"},
-            {"label": "Accuracy", "value": _fixed(found.get("token_accuracy")), "note": "% of target tokens"},
         ]
     if experiment.data.task == "text_to_text":
         tasks = found.get("tasks", {"": {"bleu": None}}).items()
@@ -230,10 +234,10 @@ def _table(experiment: config.Experiment, report: dict[str, Any]) -> dict[str, A
                 bleu = next(iter(own.get("bleu", {}).values()), None)
                 rows.append((f"{split}, {name}", [_fixed(x) for x in (bleu, own.get("chrf"), own.get("f1"))]))
         return {"lead": "Each task by its own scores.", "titles": titles, "rows": rows, "signatures": {}}
-    if task_of(experiment) is None:
+    if _counts_right(experiment):
         splits = report.get("splits", {}).items()
-        rows = [(split, [_fixed(scores.get("token_accuracy")), *_common_numbers(scores)]) for split, scores in splits]
-        lead = "Accuracy: % of target tokens that are likeliest in their place."
+        rows = [(split, [_fixed(scores.get("accuracy")), *_common_numbers(scores)]) for split, scores in splits]
+        lead = "Accuracy: % of answers that are right, or of tokens that are likeliest in their place."
         return {"lead": lead, "titles": ["Accuracy", *COMMON_TITLES], "rows": rows, "signatures": {}}
     return _bracket_table(report) if _parses(experiment) else _score_table(report)
 

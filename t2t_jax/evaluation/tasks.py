@@ -57,6 +57,8 @@ def task_of(experiment: config.Experiment) -> Task | None:
     """The task of an experiment; None where nothing is to be written, and the tokens themselves are what is scored."""
     if experiment.data.task in ("language_model", "masked_language_model"):
         return None
+    if experiment.data.task == "digits":
+        return Classification()
     if experiment.data.task == "text_to_text":
         parts = text_to_text.tasks(experiment.data)
         return TextToText({prefix: _written(experiment, data) for prefix, data in parts.items()})
@@ -226,17 +228,31 @@ class TextToTextScores:
 
 
 @dataclass(frozen=True)
-class TokenScores:
-    """How often a model that writes nothing finds the right token likeliest."""
+class Classification:
+    """The decoder's text is the name of a class, right or wrong."""
 
-    accuracy: float
-    """Share of the target's tokens."""
+    def answer(self, source: str, decoded: str) -> str:
+        return decoded
+
+    def reference(self, source: str, target: str) -> str:
+        return target
+
+    def score(self, sources: Sequence[str], decoded: Sequence[str], references: Sequence[str]) -> Accuracy:
+        right = sum(text == reference for text, reference in zip(decoded, references, strict=True))
+        return Accuracy(right / len(references))
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How often an answer is right: the name of a class, or where nothing is written, each token that is asked for."""
+
+    share: float
 
     def headline(self) -> dict[str, Any]:
-        return {"bleu": None, "bleu_signature": None, "token_accuracy": round(100 * self.accuracy, 2)}
+        return {"bleu": None, "bleu_signature": None, **self.as_json()}
 
     def as_json(self) -> dict[str, Any]:
-        return {"token_accuracy": round(100 * self.accuracy, 2)}
+        return {"accuracy": round(100 * self.share, 2)}
 
     def lines(self) -> list[str]:
-        return [f"token accuracy {100 * self.accuracy:.2f}"]
+        return [f"accuracy {100 * self.share:.2f}"]

@@ -9,6 +9,7 @@ from t2t_jax.model.convolutional import Convolutional
 from t2t_jax.model.decoder_only import DecoderOnly
 from t2t_jax.model.encoder_decoder import EncoderDecoder
 from t2t_jax.model.encoder_only import EncoderOnly
+from t2t_jax.model.patches import PatchClassifier
 from t2t_jax.model.recurrent import Recurrent
 from t2t_jax.model.transformer import Transformer
 
@@ -18,6 +19,7 @@ FAMILIES: dict[str, type[EncoderDecoder]] = {
     "convolutional": Convolutional,
     "decoder": DecoderOnly,
     "encoder": EncoderOnly,
+    "vision": PatchClassifier,
 }
 
 

@@ -20,6 +20,7 @@ def forward_flops(model: config.Model, vocabulary_size: int, shape: Shape) -> in
         "convolutional": choices.convolutional,
         "decoder": choices.decoder_only,
         "encoder": choices.encoder_only,
+        "vision": choices.vision,
     }
     return 2 * rows * (stacks[model.family](model, source, target) + logits)
 

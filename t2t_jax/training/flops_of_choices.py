@@ -62,6 +62,13 @@ def encoder_only(model: config.Model, source: int, target: int) -> int:
     return stack(model, source, model.encoder_attention)
 
 
+def vision(model: config.Model, source: int, target: int) -> int:
+    """One stack over patches and a class token."""
+    patches = (model.image_size // model.patch_size) ** 2
+    embedded = patches * model.patch_size**2 * model.d_model**2
+    return embedded + stack(model, patches + 1, model.encoder_attention)
+
+
 def recurrent(model: config.Model, source: int, target: int) -> int:
     """Cells of both stacks, additive attention, the first state and the read-out."""
     d, gates = model.d_model, GATES[model.recurrent_cell]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.combinations import COMBINATIONS
+from tests.combinations import COMBINATIONS, ONE_TASK
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,19 +27,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("name", COMBINATIONS)
+@pytest.mark.parametrize("name", [*COMBINATIONS, *ONE_TASK])
 def test_it_learns_and_equally_on_a_mesh(runs: dict[str, dict[str, Any]], name: str) -> None:
     one = runs[name]["1-1-1"]
     assert one[-1] < one[0] - 0.3
     np.testing.assert_allclose(runs[name]["2-2-2"], one, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", COMBINATIONS)
+@pytest.mark.parametrize("name", [*COMBINATIONS, *ONE_TASK])
 def test_it_goes_on_from_a_checkpoint_to_the_bit(runs: dict[str, dict[str, Any]], name: str) -> None:
     assert runs[name]["resumed exactly"]
 
 
-@pytest.mark.parametrize("name", COMBINATIONS)
+@pytest.mark.parametrize("name", [*COMBINATIONS, "vision"])
 def test_a_lines_translations_do_not_depend_on_its_neighbours(runs: dict[str, dict[str, Any]], name: str) -> None:
     search = runs[name]["search"]
     assert search["answered"] == [0, 1, 2, 3, 4]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,18 +24,20 @@ def language_model(launch, tiny: list[str], tmp_path_factory: pytest.TempPathFac
     settings = "--data.task", "language_model", "--model.family", "decoder", "--training.label-smoothing", 0, *FAST
     done = launch("train", *tiny, *settings, "--workdir", run)
     assert done.returncode == 0, done.stderr
-    assert "test  token accuracy" in done.stdout
+    assert "test  accuracy" in done.stdout
     return run
 
 
-def test_a_language_model_is_scored_by_its_tokens(language_model: Path) -> None:
+def test_a_language_model_is_scored_by_its_tokens(language_model: Path, capsys) -> None:
     report = json.loads((language_model / "report.json").read_text())
     scores = report["splits"]["test"]
-    assert report["bleu"] is None and 0 <= report["token_accuracy"] <= 100
+    assert report["bleu"] is None and 0 <= report["accuracy"] <= 100
     assert report["perplexity"] < 250, "all 500 entries alike would give 500"
     assert scores["perplexity"] == pytest.approx(math.exp(scores["negative_log_likelihood"]), abs=0.01)
     assert "Perplexity" in (language_model / "report.html").read_text()
     assert not (language_model / "translations" / "test.hypothesis").exists()
+    assert main(["evaluate", str(language_model), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == report["splits"]
 
 
 def test_it_writes_sentences_that_begin_as_they_are_told(language_model: Path, tmp_path: Path, capfdbinary) -> None:
@@ -110,3 +113,33 @@ def test_an_encoder_writes_nothing(masked: Path, tmp_path: Path, capsys) -> None
         complaint = capsys.readouterr().err
         assert sentence in complaint
         assert complaint.count("\n") == 1
+
+
+DIGITS = {
+    "model.num-layers": 1,
+    "training.num-steps": 120,
+    "training.checkpoint-every": 120,
+    "optimizer.warmup-steps": 10,
+    "optimizer.peak-learning-rate": 0.005,
+}
+
+
+def test_digits_from_patches(tmp_path: Path, capsys) -> None:
+    pytest.importorskip("sklearn", reason="the images come with scikit-learn")
+    settings = [word for name, value in DIGITS.items() for word in (f"--{name}", str(value))]
+    run = tmp_path / "run"
+    assert main(["train", "experiments/digits.py", *settings, "--workdir", str(run)]) == 0
+    report = json.loads((run / "report.json").read_text())
+    assert report["accuracy"] > 20, "one in ten by chance"
+    assert f"test  accuracy {report['accuracy']:.2f}" in capsys.readouterr().out
+    found = (run / "translations" / "test.hypothesis").read_text().splitlines()
+    right = (run / "translations" / "test.target").read_text().splitlines()
+    assert report["accuracy"] == pytest.approx(100 * np.mean(np.array(found) == np.array(right)), abs=0.01)
+    assert "Accuracy" in (run / "report.html").read_text()
+
+
+def test_digits_without_scikit_learn_are_one_sentence(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    assert main(["prepare", "experiments/digits.py", "--workdir", str(tmp_path / "run")]) == 2
+    complaint = capsys.readouterr().err
+    assert "pip install scikit-learn" in complaint and complaint.count("\n") == 1

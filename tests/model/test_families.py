@@ -104,3 +104,35 @@ def test_an_encoder_alone_sees_both_sides(changes, random_params):
             x = layer(settings, p[f"encoder_{i}"], x, causal=False)
         x = normalised(p["encoder_norm"], x) if settings.norm == "pre" else x
         np.testing.assert_allclose(found[: len(source)], x @ p["embedding"].T, rtol=1e-5, atol=1e-5)
+
+
+def test_a_classifier_of_patches(random_params):
+    settings = replace(PLAIN, family="vision", image_size=4, norm="pre", positions="learned")
+    module = model.build(settings, VOCABULARY)
+    params = random_params(module)
+    image = np.random.default_rng(0).integers(4, VOCABULARY, (4, 4))
+    source = np.array([[*image.reshape(-1), 3], [0] * 17])
+    run = jax.jit(lambda p, target: module.apply({"params": p}, source, target, deterministic=True))
+    logits, others = (run(params, np.array([target, target])) for target in ([5, 3], [9, 3]))
+    p = jax.tree.map(np.float64, params)
+    patches = [image[i : i + 2, j : j + 2].reshape(-1) for i in (0, 2) for j in (0, 2)]
+    x = np.stack([p["class"], *(np.einsum("pd,pde->e", p["embedding"][patch], p["patch"]) for patch in patches)])
+    x = x * 8**0.5 + p["positions"]["table"][:5]
+    for i in range(2):
+        x = layer(settings, p[f"encoder_{i}"], x, causal=False)
+    expected = np.stack([normalised(p["encoder_norm"], x)[0], p["end"]]) @ p["embedding"].T
+    np.testing.assert_allclose(logits[0], expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(logits, others)  # what comes out does not depend on what is asked for
+
+    @jax.jit
+    def step_by_step(params):
+        def call(*given, **options):
+            return module.apply({"params": params}, *given, **options)
+
+        memory = call(source, deterministic=True, method="encode")
+        cache = call(memory, source != PAD_ID, 3, 2, method="start_cache").lengthened(9)
+        tokens, writers = np.full((2, 3), 5), np.zeros((2, 3, 3), int)
+        return [call(tokens, np.asarray(t), writers, cache, method="decode_step")[0] for t in range(2)]
+
+    for t, found in enumerate(step_by_step(params)):
+        np.testing.assert_allclose(found, np.repeat(logits[:, t : t + 1], 3, axis=1), rtol=1e-5, atol=1e-5)

@@ -55,6 +55,7 @@ BIG = replace(MODEL, num_layers=1, num_heads=8, d_k=8, d_v=8, vocabulary_multipl
         {"experts": 4},
         {"family": "convolutional"},
         {"family": "decoder", "num_kv_heads": 2},
+        {"family": "vision"},
         {"family": "encoder", "encoder_attention": "linformer", "linformer_length": 16},
     ],
 )
