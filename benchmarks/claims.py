@@ -68,7 +68,7 @@ def _paths(found: dict[str, Any]) -> page.Section:
         "Claimed: a signal between any two positions passes one layer of self-attention, and nothing in it waits for "
         "another position, where a recurrent layer goes through them one by one, and a convolution needs a stack of "
         "layers (Vaswani et al. 2017, Table 1). Measured: rounds of the compiled program's loops, and layers until "
-        "every position has a derivative by all before it. `benchmarks.layer_types` has more lengths.",
+        "every position has a derivative by all before it. The page of benchmarks.layer_types has more lengths.",
         tables=[
             page.Table(["layer", "sequential, claimed", f"n = {longest}", "path, claimed", f"n = {PATH_LENGTH}"], rows)
         ],
