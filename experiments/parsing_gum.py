@@ -5,8 +5,8 @@
 2,493 training trees from GUM (CC-BY), a sixteenth of what the paper's WSJ-only parser was trained on, so the model is
 small and dropout strong.
 
-Hardware: two CPU cores. Time: about 25 minutes. F1: 32.95 on the embedded test split (EVALB's rules, length <= 40: 38.77); a
-tree that always branches to the right has 14.50.
+Hardware: two CPU cores. Time: about 25 minutes. F1: 32.95 on the embedded test split (EVALB's rules, length <= 40:
+38.77); trees that always branch to the right have 14.50.
 """
 
 from t2t_jax.config import Data, Decoding, Experiment, Model, Optimizer, Training
