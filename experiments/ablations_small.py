@@ -10,32 +10,28 @@ The last checkpoint is scored, not an average, first on the validation split, as
 Hardware: two CPU cores. Time: about ten minutes a row.
 """
 
-from t2t_jax.config import Data, Evaluation, Experiment, Model, Optimizer, Training
+from experiments import multi30k_ende
+from t2t_jax.config import Experiment
 from t2t_jax.sweeps import variants
 
 
 def get_sweep() -> dict[str, Experiment]:
-    base = Experiment(
-        name="ablations_small",
-        model=Model(num_layers=2, d_model=256, d_ff=512, num_heads=8, dropout=0.1, attention_dropout=0.1),
-        data=Data(
-            source="files",
-            validation="val",
-            test="test_2016_flickr",
-            vocabulary_size=6000,
-            max_length=128,
-            source_tokens_per_batch=1400,
-            target_tokens_per_batch=1400,
-            max_shapes=12,
-        ),
-        optimizer=Optimizer(peak_learning_rate=1.5e-3, warmup_steps=800),
-        training=Training(
-            num_steps=3000,
-            checkpoint_every=500,
-            keep_checkpoints=1,
-            average_last=1,
-        ),
-        evaluation=Evaluation(splits=("validation", "test")),
+    base = variants.vary(
+        multi30k_ende.get_config(),
+        {
+            "name": "ablations_small",
+            "num_layers": 2,
+            "num_heads": 8,
+            "dropout": 0.1,
+            "attention_dropout": 0.1,
+            "warmup_steps": 800,
+            "num_steps": 3000,
+            "checkpoint_every": 500,
+            "checkpoint_unit": "steps",
+            "keep_checkpoints": 1,
+            "average_last": 1,
+            "splits": ("validation", "test"),
+        },
     )
     changes: dict[str, dict[str, object]] = {
         "base": {},
