@@ -64,8 +64,7 @@ class ConvolutionalDecoderLayer(nn.Module):
         """x [B, Q, D] with its past [B, Q, k, D], embeddings [B, Q, D], memory [B, S, 2 D], real [B, S]; [B, Q, D]."""
         h = self.convolution(windows)
         keys, values = jnp.split(memory, 2, axis=-1)
-        # Their embeddings are small. Ours have variance 1, and scores as large as sqrt(D) would pick one position.
-        queries = (self.query(h) + e) * self.config.d_model**-0.5
+        queries = self.query(h) + e
         scores = jnp.einsum("bqd,bsd->bqs", queries, keys, preferred_element_type=jnp.float32)
         weights = jax.nn.softmax(jnp.where(real[:, None], scores, MASKED), axis=-1)
         self.sow("intermediates", "weights", weights[:, None])
@@ -102,6 +101,10 @@ class Convolutional(EncoderDecoder):
     def alignment(self) -> tuple[str, ...]:
         """As for every `EncoderDecoder`."""
         return f"decoder_{self.config.num_layers - 1}", "weights"
+
+    def _embed(self, rows: jax.Array, positions: jax.Array, deterministic: bool) -> jax.Array:
+        """The Transformer's over sqrt(d_model), as theirs are small: nothing between here and the logits normalises."""
+        return super()._embed(rows, positions, deterministic) * self.config.d_model**-0.5
 
     def _encode(self, rows: jax.Array, real: jax.Array, deterministic: bool) -> jax.Array:
         x = e = self._embed(rows, self.positions(rows.shape[1]), deterministic)

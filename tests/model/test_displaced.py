@@ -121,7 +121,7 @@ def test_the_convolutional_model_by_torchs_convolutions(random_params):
         return torch.nn.functional.glu(found, dim=1)[0].numpy().T
 
     def embedded(words):
-        return p["embedding"][words] * 8**0.5 + p["positions"]["table"][: len(words)]
+        return p["embedding"][words] + p["positions"]["table"][: len(words)] / np.sqrt(8)
 
     for b in range(2):
         x = e = embedded(SOURCE[b][REAL[b]])
@@ -133,7 +133,7 @@ def test_the_convolutional_model_by_torchs_convolutions(random_params):
         for i in range(2):
             layer = p[f"decoder_{i}"]
             h = convolved(layer["convolution"], x, 2)
-            weights = softmax((h @ layer["query"] + layer["query_bias"] + e) @ keys.T / np.sqrt(8))
+            weights = softmax((h @ layer["query"] + layer["query_bias"] + e) @ keys.T)
             x = ((h + weights @ values * np.sqrt(len(keys))) * np.sqrt(0.5) + x) * np.sqrt(0.5)
         expected = (x @ p["last"] + p["last_bias"]) @ p["embedding"].T
         np.testing.assert_allclose(logits[b, : len(words)], expected, rtol=1e-5, atol=1e-5)

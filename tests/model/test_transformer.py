@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from t2t_jax import config, model
 from t2t_jax.model.encoder_decoder import shift_right
@@ -74,6 +75,23 @@ PAPERS = {
     "post": replace(MODEL, num_layers=2),
     "pre, learned": replace(MODEL, num_layers=2, norm="pre", positions="learned"),
 }
+
+
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_a_new_model_of_any_kind_knows_nothing_and_is_sure_of_nothing(name):
+    """Its loss is ln Z, and about a half more where logits have variance 1, also when the source repeats one word."""
+    words = 40
+    transformer = model.build(COMBINATIONS[name], words)
+    source, target = np.random.default_rng(0).integers(4, words, (2, 8, 16))
+    source[:, 4:] = 7
+
+    @jax.jit
+    def loss(key):
+        params = nn.unbox(transformer.init(key, source, target, deterministic=True))
+        likely = jax.nn.log_softmax(transformer.apply(params, source, target, deterministic=True))
+        return -jnp.take_along_axis(likely, target[..., None], axis=-1).mean()
+
+    assert abs(loss(jax.random.key(0)) - math.log(words)) < 1
 
 
 @pytest.mark.parametrize("name", [*PAPERS, *COMBINATIONS])
