@@ -84,22 +84,13 @@ def check_computation(model: Any, training: Any) -> None:
         raise ConfigError(
             f"training: attention_kernel and rematerialise are for a Transformer; family={model.family!r} has neither."
         )
-    if kernel == "blockwise" and model.attention_dropout:
+    if kernel in ("blockwise", "cudnn") and model.attention_dropout:
         raise ConfigError(
-            "training: attention_kernel='blockwise' has no dropout on the attention weights; attention_dropout="
+            f"training: attention_kernel={kernel!r} has no dropout on the attention weights; attention_dropout="
             f"{model.attention_dropout} must be 0."
         )
     if kernel == "cudnn":
-        for name, plain in (("num_kv_heads", None), ("encoder_attention", "full"), ("decoder_attention", "full")):
-            if getattr(model, name) != plain:
-                raise ConfigError(
-                    f"training: attention_kernel='cudnn' computes the paper's attention, not {name}="
-                    f"{getattr(model, name)!r}."
-                )
-        if model.positions in RELATIVE:
-            raise ConfigError(
-                f"training: attention_kernel='cudnn' computes the paper's attention, not positions={model.positions!r}."
-            )
+        _check_cudnn(model)
 
 
 def check_task(model: Any, data: Any) -> None:
@@ -117,6 +108,24 @@ def check_task(model: Any, data: Any) -> None:
                 f"data: task={task!r} is for model.family={family!r}, which does nothing else; this is task="
                 f"{data.task!r} for family={model.family!r}."
             )
+
+
+def _check_cudnn(model: Any) -> None:
+    if model.key_width != model.value_width or model.key_width % 8 or model.key_width > 128:
+        raise ConfigError(
+            f"training: attention_kernel='cudnn' needs d_k = d_v, a multiple of 8 up to 128, not "
+            f"{model.key_width} and {model.value_width}."
+        )
+    for name, plain in (("num_kv_heads", None), ("encoder_attention", "full"), ("decoder_attention", "full")):
+        if getattr(model, name) != plain:
+            raise ConfigError(
+                f"training: attention_kernel='cudnn' computes the paper's attention, not {name}="
+                f"{getattr(model, name)!r}."
+            )
+    if model.positions in RELATIVE:
+        raise ConfigError(
+            f"training: attention_kernel='cudnn' computes the paper's attention, not positions={model.positions!r}."
+        )
 
 
 def _check_half(model: Any, absent: dict[str, Any]) -> None:

@@ -7,7 +7,6 @@ never stored, so that a `dataclasses.replace` of one field can't leave another s
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import re
 import typing
@@ -420,8 +419,6 @@ class Experiment:
                 "training: initialise_from takes the other run's tokenizer with its weights; leave out "
                 f"data.tokenizer_from={self.data.tokenizer_from!r}."
             )
-        if self.training.attention_kernel == "cudnn":
-            self._check_fused_attention()
         check_computation(self.model, self.training)
         if self.model.bounded and self.model.max_positions < self.data.max_length:
             raise ConfigError(
@@ -433,29 +430,6 @@ class Experiment:
             raise ConfigError(
                 f"mesh: expert={self.mesh.expert} divides the experts of a mixture; model.experts={self.model.experts}."
             )
-
-    def _check_fused_attention(self) -> None:
-        model = self.model
-        if model.attention_dropout:
-            raise ConfigError(
-                f"training: attention_kernel='cudnn' has no dropout on the attention weights; attention_dropout="
-                f"{model.attention_dropout} must be 0."
-            )
-        if model.key_width != model.value_width or model.key_width % 8 or model.key_width > 128:
-            raise ConfigError(
-                f"training: attention_kernel='cudnn' needs d_k = d_v, a multiple of 8 up to 128, not "
-                f"{model.key_width} and {model.value_width}."
-            )
-
-
-# What may differ between a run and its continuation: it does not change the parameters after a given step.
-# The corpus may move: its content is compared by hash, not by place.
-NOT_TRAJECTORY = frozenset(
-    {"name", "mesh", "decoding", "evaluation", "data.directory", "data.store", "data.tokenizer_from"}
-    | {f"training.{name}" for name in ("num_steps", "log_every", "trackers", "deterministic", "patience")}
-    | {f"training.{name}" for name in ("attention_kernel", "rematerialise")}
-    | {f"training.{name}" for name in ("checkpoint_every", "checkpoint_unit", "keep_checkpoints", "average_last")}
-)
 
 
 def to_json(config: Experiment) -> str:
@@ -501,33 +475,6 @@ def replace(config: Experiment, changes: Mapping[str, Any]) -> Experiment:
     new = sections.pop("", {})
     new |= {section: dataclasses.replace(getattr(config, section), **fields) for section, fields in sections.items()}
     return dataclasses.replace(config, **new)
-
-
-def trajectory(config: Experiment) -> dict[str, Any]:
-    """The flattened fields that decide the parameters after every step; two ways to say the same thing are equal."""
-    flat = flatten(config)
-    flat |= {"model.d_k": config.model.key_width, "model.d_v": config.model.value_width}
-    if config.model.num_kv_heads == config.model.num_heads:
-        flat["model.num_kv_heads"] = None
-    if config.optimizer.learning_rate_factor is None and config.optimizer.peak_learning_rate is None:
-        flat["optimizer.learning_rate_factor"] = 1.0
-    return {
-        path: value
-        for path, value in flat.items()
-        if path not in NOT_TRAJECTORY and path.split(".")[0] not in NOT_TRAJECTORY
-    }
-
-
-def config_hash(config: Experiment) -> str:
-    """Twelve hexadecimal digits that name the trajectory; equal for two runs that differ in mesh, length or logging.
-
-    Fields at their defaults are left out, so that fields may be added; a default must therefore never change.
-    """
-    defaults = trajectory(Experiment())
-    chosen = {path: value for path, value in trajectory(config).items() if value != defaults[path]}
-    numbers_alike = {path: float(value) if type(value) is int else value for path, value in chosen.items()}  # 1 == 1.0
-    canonical = json.dumps(numbers_alike, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
 def _from_tree(cls: type, tree: Any, path: str) -> Any:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from t2t_jax import config
+from t2t_jax import config, trajectory
 from t2t_jax.data.sources import Split, read_lines
 from t2t_jax.data.store import SIDES, Store
 from t2t_jax.data.tokenizer import FILES
@@ -115,7 +115,7 @@ def finished_steps(run: Path) -> list[int]:
 
 def refuse_differences(run: Path, before: config.Experiment, now: config.Experiment) -> None:
     """Raise `RunError` if the two would train differently."""
-    old, new = config.trajectory(before), config.trajectory(now)
+    old, new = trajectory.fields(before), trajectory.fields(now)
     differences = [f"{path}={old.get(path)!r} there, {new[path]!r} now" for path in new if old.get(path) != new[path]]
     if differences:
         raise RunError(

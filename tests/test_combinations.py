@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from t2t_jax import config
+from t2t_jax import config, trajectory
 from t2t_jax.config import Experiment, Mesh, Model, Training
 from t2t_jax.errors import ConfigError
 from tests.combinations import COMBINATIONS
@@ -108,4 +108,4 @@ def test_every_choice_is_in_the_json_and_in_the_hash(name):
     experiment = Experiment(model=replace(COMBINATIONS[name], max_positions=1024))
     assert config.from_json(config.to_json(experiment)) == experiment
     plain = Experiment(model=Model(num_layers=1, d_model=16, d_ff=24, num_heads=4, vocabulary_multiple=8))
-    assert config.config_hash(experiment) != config.config_hash(plain)
+    assert trajectory.config_hash(experiment) != trajectory.config_hash(plain)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_jax import config
+from t2t_jax import config, trajectory
 from t2t_jax.config import Data, Evaluation, Experiment, Mesh, Model, Optimizer, Training
 from t2t_jax.errors import ConfigError
 from t2t_jax.experiment_file import load_experiment, load_sweep
@@ -170,14 +170,14 @@ def test_hash_covers_the_trajectory_and_nothing_else() -> None:
         training=dataclasses.replace(base.training, num_steps=7, log_every=3, keep_checkpoints=9),
         decoding=dataclasses.replace(base.decoding, beam_size=1),
     )
-    assert config.config_hash(same) == config.config_hash(base)
+    assert trajectory.config_hash(same) == trajectory.config_hash(base)
     for alike in (
         dataclasses.replace(base, model=Model(d_k=64, d_v=64)),
         dataclasses.replace(base, model=Model(num_kv_heads=8)),
         dataclasses.replace(base, optimizer=Optimizer(learning_rate_factor=1)),
         dataclasses.replace(base, optimizer=Optimizer(learning_rate_factor=1.0)),
     ):
-        assert config.config_hash(alike) == config.config_hash(base), "the same thing said otherwise"
+        assert trajectory.config_hash(alike) == trajectory.config_hash(base), "the same thing said otherwise"
     for changed in (
         dataclasses.replace(base, model=Model(d_ff=1024)),
         dataclasses.replace(base, training=Training(seed=2)),
@@ -186,12 +186,12 @@ def test_hash_covers_the_trajectory_and_nothing_else() -> None:
         dataclasses.replace(base, optimizer=Optimizer(warmup_steps=1)),
         dataclasses.replace(base, data=Data(vocabulary_size=1000)),
     ):
-        assert config.config_hash(changed) != config.config_hash(base)
+        assert trajectory.config_hash(changed) != trajectory.config_hash(base)
 
 
 def test_the_hash_of_a_published_run_stays() -> None:
     """docs/reproduction.md lists it; fields that are added later must not change it."""
     assert (
-        config.config_hash(load_experiment(Path(__file__).parents[1] / "experiments" / "quickstart.py"))
+        trajectory.config_hash(load_experiment(Path(__file__).parents[1] / "experiments" / "quickstart.py"))
         == "a49d361ffb5c"
     )

@@ -10,7 +10,7 @@ ORDER = [
     {"symbols", "errors"},
     {"checks", "combinations"},
     {"config", "progress", "files", "machine", "parsing"},
-    {"seal"},
+    {"seal", "trajectory"},
     {"experiment_file", "presets", "data", "model", "parallel"},
     {"run_directory", "run_lock", "launcher"},
     {"training"},

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from t2t_jax import config, machine, progress, run_directory
+from t2t_jax import config, machine, progress, run_directory, trajectory
 from t2t_jax.data.sources import Split
 from t2t_jax.decoding.scorer import Scorer
 from t2t_jax.decoding.translator import Translation, Translator
@@ -127,7 +127,7 @@ def report_of(
         **first.scores.headline(),
         "perplexity": round(first.loss.perplexity, 2),
         "parameters": parameters,
-        "config_hash": config.config_hash(experiment),
+        "config_hash": trajectory.config_hash(experiment),
         "steps": steps[-1],
         "averaged_steps": steps,
         "epochs": next((entry["epoch"] for entry in reversed(logged) if entry["step"] <= steps[-1]), None),

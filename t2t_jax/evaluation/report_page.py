@@ -17,7 +17,7 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
-from t2t_jax import config, run_directory
+from t2t_jax import config, run_directory, trajectory
 from t2t_jax.data.sources import Split, read_lines
 from t2t_jax.errors import DataError, RunError
 from t2t_jax.evaluation import plots
@@ -187,7 +187,7 @@ def _facts(
         "steps": last.get("step"),
         "epochs": last.get("epoch"),
         "training_seconds": sum(_finite(entry.get("seconds")) or 0 for entry in entries),
-        "config_hash": config.config_hash(experiment),
+        "config_hash": trajectory.config_hash(experiment),
     }
     found = logged | {key: value for key, value in (report or {}).items() if value is not None}
     steps, parameters = found["steps"] or 0, found.get("parameters")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from t2t_jax import config, run_directory
+from t2t_jax import config, run_directory, trajectory
 from t2t_jax.config import Experiment
 from t2t_jax.errors import RunError
 from t2t_jax.evaluation.bleu import PAPER
@@ -53,7 +53,7 @@ def keep(run: Path, folder: Path, command: str | None = None) -> None:
     """
     experiment = run_directory.load_config(run)
     report = _read(run / run_directory.REPORT)
-    if report.get("config_hash") != config.config_hash(experiment):
+    if report.get("config_hash") != trajectory.config_hash(experiment):
         raise RunError(f"The report of {str(run)!r} is of another config; `evaluate` renews it.")
     if report.get("command") is None:
         raise RunError(f"{str(run)!r} has no {run_directory.CALLS}, so nobody knows what trained it, where and when.")
@@ -91,7 +91,7 @@ def read_records(root: Path) -> list[Record]:
     found = []
     for path in sorted((root / RESULTS).rglob(run_directory.REPORT)):
         experiment, report = run_directory.load_config(path.parent), _read(path)
-        if report.get("config_hash") != (expected := config.config_hash(experiment)):
+        if report.get("config_hash") != (expected := trajectory.config_hash(experiment)):
             raise RunError(
                 f"{str(path)!r} has the config hash {report.get('config_hash')!r}, but its config's is {expected!r}; "
                 "record the run again."
@@ -175,7 +175,7 @@ def _is_run_of(record: Record, wanted: Experiment) -> bool:
     report, training = record.report, wanted.training
     same = _replace_seed(record.experiment, training.seed)
     return (
-        config.config_hash(same) == config.config_hash(wanted)
+        trajectory.config_hash(same) == trajectory.config_hash(wanted)
         and record.experiment.decoding == wanted.decoding
         and (report["steps"] >= training.num_steps or training.patience is not None)
         and len(report["averaged_steps"]) <= training.average_last == record.experiment.training.average_last

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from t2t_jax import config, run_directory, run_lock
+from t2t_jax import config, run_directory, run_lock, trajectory
 from t2t_jax.config import Experiment
 from t2t_jax.errors import ConfigError, RunError, UserError
 from t2t_jax.files import write_atomically
@@ -39,7 +39,7 @@ class Row:
     @property
     def config_hash(self) -> str:
         """Names the trajectory; seed and all."""
-        return config.config_hash(self.experiment)
+        return trajectory.config_hash(self.experiment)
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,10 @@ def plan_rows(name: str, directory: Path, experiments: Mapping[str, Experiment],
             if settings in same:
                 raise ConfigError(
                     f"The rows {same[settings]!r} and {row!r} are the same experiment (seed {seed}, config hash "
-                    f"{config.config_hash(experiment)}); leave out one, or what makes them equal."
+                    f"{trajectory.config_hash(experiment)}); leave out one, or what makes them equal."
                 )
             same[settings] = row
-            rows.append(Row(row, seed, experiment, directory / f"{slug}-{config.config_hash(experiment)}"))
+            rows.append(Row(row, seed, experiment, directory / f"{slug}-{trajectory.config_hash(experiment)}"))
     return Sweep(name, directory, tuple(rows))
 
 
@@ -243,7 +243,7 @@ def _slug(name: str) -> str:
 
 def _settings(experiment: Experiment, without: set[str]) -> dict[str, Any]:
     """Every setting but some, two ways to say the same thing being equal."""
-    flat = config.flatten(experiment) | config.trajectory(experiment)
+    flat = config.flatten(experiment) | trajectory.fields(experiment)
     return {path: value for path, value in flat.items() if path not in without and not path.startswith("mesh.")}
 
 

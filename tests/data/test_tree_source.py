@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t_jax.config import Data, Experiment, config_hash
+from t2t_jax.config import Data, Experiment
 from t2t_jax.data import store
 from t2t_jax.data import tokenizer as tokenizers
 from t2t_jax.data.sources import open_source
@@ -13,6 +13,7 @@ from t2t_jax.data.tokenizer import BracketTokenizer
 from t2t_jax.errors import ConfigError, DataError, RunError
 from t2t_jax.parsing.linear import tree_of
 from t2t_jax.symbols import UNK_ID
+from t2t_jax.trajectory import config_hash
 
 TREES = [f"(TOP (S (NP (DT the) (NN cat{i})) (VP (VBD sat)) (. .)))" for i in range(60)]
 

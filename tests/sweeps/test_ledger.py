@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from t2t_jax import command_line, config, run_directory
+from t2t_jax import command_line, config, run_directory, trajectory
 from t2t_jax.config import Experiment
 from t2t_jax.errors import RunError
 from t2t_jax.experiment_file import load_experiment, load_sweep
@@ -41,7 +41,7 @@ def record(root: Path, name: str, experiment: Experiment, split: str, bleu: floa
         "bleu": bleu,
         "perplexity": 5.0,
         "parameters": 33_644_544,
-        "config_hash": config.config_hash(experiment),
+        "config_hash": trajectory.config_hash(experiment),
         "steps": training.num_steps,
         "averaged_steps": list(range(training.average_last)),
         "training_seconds": 600.0,
@@ -111,13 +111,13 @@ def test_runs_of_an_experiment_are_its_number(root: Path) -> None:
     record(root, "two", with_seed(BASE, 5), "test", 28.0)
     record(root, "shallow", ROW, "validation", 23.5)
     page = ledger.render(root)
-    first, second = config.config_hash(BASE), config.config_hash(with_seed(BASE, 5))
+    first, second = trajectory.config_hash(BASE), trajectory.config_hash(with_seed(BASE, 5))
     links = f"[`{first}`](../results/one/report.json), [`{second}`](../results/two/report.json)"
     cells = lines(page, "Transformer base")[0]
     assert cells[3] == f"27.50 ± 0.71 (2 seeds) {links}"
     assert cells[5].startswith("3.3e18 ± 0.0e0 (2 seeds)")
     (shallow,) = lines(page.split("## Table 3")[1], "C N=2")
-    link = f"[`{config.config_hash(ROW)}`](../results/shallow/report.json)"
+    link = f"[`{trajectory.config_hash(ROW)}`](../results/shallow/report.json)"
     assert shallow[2:] == [f"5.00 {link}", "23.7", f"23.50 {link}", "36", f"33.6 {link}"]
     assert "Other runs" not in page
 
@@ -143,7 +143,7 @@ def test_other_runs_are_not_the_papers(root: Path, changes: dict, report: dict) 
 def test_other_runs_with_what_made_them(root: Path) -> None:
     record(root, "quickstart", QUICK, "test", 26.0)
     (cells,) = lines(ledger.render(root), "quickstart")
-    link = f"[`{config.config_hash(QUICK)}`](../results/quickstart/report.json)"
+    link = f"[`{trajectory.config_hash(QUICK)}`](../results/quickstart/report.json)"
     known = ["26.00 (13a)", "5.00", "33,644,544", "3,800", "10.0 min", "2 cores (Abacus), 1 GiB", "2024-05-06", link]
     assert cells[2:] == known
     assert "- [quickstart](../results/quickstart): `python launch.py train quickstart.py`" in ledger.render(root)
@@ -151,7 +151,7 @@ def test_other_runs_with_what_made_them(root: Path) -> None:
 
 def test_a_report_with_another_hash_than_its_config_is_refused(root: Path) -> None:
     record(root, "forged", QUICK, "test", 99.0, config_hash="0123456789ab")
-    expected = config.config_hash(QUICK)
+    expected = trajectory.config_hash(QUICK)
     with pytest.raises(RunError, match=f"forged.*has the config hash '0123456789ab', but its config's is '{expected}'"):
         ledger.render(root)
 

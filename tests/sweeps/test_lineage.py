@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from t2t_jax import config, model
+from t2t_jax import model, trajectory
 from t2t_jax.experiment_file import load_sweep
 from t2t_jax.training.state import abstract_params, count_parameters
 
@@ -25,7 +25,7 @@ def test_rows_are_as_large_as_base_where_the_file_says_so() -> None:
 def test_base_is_that_of_the_small_ablations_and_all_share_its_data_and_steps() -> None:
     ablations, sweep = (load_sweep(ROOT / "experiments" / f"{name}.py") for name in ("ablations_small", "lineage"))
     assert next(iter(sweep)) == "base"
-    assert config.config_hash(sweep["base"]) == config.config_hash(ablations["base"])
+    assert trajectory.config_hash(sweep["base"]) == trajectory.config_hash(ablations["base"])
     base = sweep["base"]
     for experiment in sweep.values():
         assert (experiment.data, experiment.decoding, experiment.evaluation) == (
@@ -39,5 +39,5 @@ def test_base_is_that_of_the_small_ablations_and_all_share_its_data_and_steps() 
 
 def test_blockwise_trains_what_the_row_without_attention_dropout_trains() -> None:
     sweep = load_sweep(ROOT / "experiments" / "lineage.py")
-    assert config.config_hash(sweep["blockwise"]) == config.config_hash(sweep["attention dropout=0"])
+    assert trajectory.config_hash(sweep["blockwise"]) == trajectory.config_hash(sweep["attention dropout=0"])
     assert sweep["blockwise"] != sweep["attention dropout=0"]

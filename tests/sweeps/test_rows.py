@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_jax import config, run_directory
+from t2t_jax import config, run_directory, trajectory
 from t2t_jax.config import Experiment
 from t2t_jax.errors import ConfigError, RunError
 from t2t_jax.run_lock import locked
@@ -29,7 +29,7 @@ def sweep(tmp_path: Path) -> rows.Sweep:
 def test_a_run_for_each_row_and_seed_is_read_back_as_it_was_planned(sweep: rows.Sweep) -> None:
     assert [(row.name, row.seed) for row in sweep.rows] == [(name, seed) for name in TABLE for seed in (1, 2)]
     assert len({row.directory for row in sweep.rows}) == 6
-    assert sweep.rows[2].directory.name == f"A-h-1-{config.config_hash(TABLE['A h=1'])}"
+    assert sweep.rows[2].directory.name == f"A-h-1-{trajectory.config_hash(TABLE['A h=1'])}"
     assert rows.load(sweep.directory) == sweep
 
 

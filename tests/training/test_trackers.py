@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from t2t_jax import config
+from t2t_jax import config, trajectory
 from t2t_jax.errors import ConfigError
 from t2t_jax.training import trackers
 from t2t_jax.training.metrics import MetricsWriter, read
@@ -131,6 +131,6 @@ def test_an_absent_package_is_named_with_its_extra(name: str) -> None:
 
 
 def test_trackers_are_no_part_of_the_trajectory() -> None:
-    assert config.config_hash(experiment("mlflow")) == config.config_hash(config.Experiment("other"))
+    assert trajectory.config_hash(experiment("mlflow")) == trajectory.config_hash(config.Experiment("other"))
     with pytest.raises(ConfigError, match="trackers"):
         dataclasses.replace(config.Training(), trackers=("neptune",))
