@@ -110,11 +110,18 @@ def test_running_sums_are_all_pairs_up_to_each_position(block):
     np.testing.assert_allclose(jax.jit(causal, static_argnums=3)(q, k, v, block), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_query_without_keys_finds_nothing_and_has_a_gradient():
-    def found(keys):
-        sums = jnp.einsum("bshm,bshv->bhmv", keys, keys)
-        return jnp.sum(quotient("bqhm,bhmv->bqhv", jnp.ones((1, 1, 1, 4)), sums, jnp.sum(keys, axis=1)))
+@pytest.mark.parametrize("causally", [False, True])
+@pytest.mark.parametrize("size", [0.0, 1e-30, 1e-24, 1e-15])
+def test_keys_of_which_little_or_nothing_is_left_have_a_gradient(size, causally):
+    """As large keys have it: their features are exp(-|k|^2 / 2) and less."""
 
-    value, gradient = jax.value_and_grad(found)(jnp.zeros((1, 3, 1, 4)))
-    assert value == 0
+    def found(features):
+        queries, values = jnp.ones((1, 3, 1, 4)), jnp.ones((1, 3, 1, 2))
+        if causally:
+            return jnp.mean(causal(queries, features, values))
+        sums = jnp.einsum("bshm,bshv->bhmv", features, values)
+        return jnp.mean(quotient("bqhm,bhmv->bqhv", queries, sums, jnp.sum(features, axis=1)))
+
+    value, gradient = jax.jit(jax.value_and_grad(found))(jnp.full((1, 3, 1, 4), size))
+    np.testing.assert_allclose(value, 1 if size > 1e-18 else 0, atol=1e-3)
     assert jnp.isfinite(gradient).all()

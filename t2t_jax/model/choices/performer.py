@@ -13,6 +13,7 @@ from t2t_jax.model.choices.varied import VariedAttention
 from t2t_jax.model.hypotheses import of_parents
 
 BLOCK = 128  # positions between which a decoder's running sums are kept in training
+LEAST = 1e-18  # of weights that are divided by; the gradient divides by their square, which is still a float32
 
 
 class RunningSums(NamedTuple):
@@ -99,7 +100,7 @@ def positive_features(x: jax.Array, omega: np.ndarray, of_queries: bool = False)
 def quotient(product: str, queries: jax.Array, sums: jax.Array, features: jax.Array) -> jax.Array:
     """The sums that queries' features weigh, by `product`, over those of the weights; 0 where there is no key."""
     weights = jnp.einsum(product, queries, features[..., None])
-    return jnp.einsum(product, queries, sums) / jnp.where(weights == 0, 1, weights)
+    return jnp.einsum(product, queries, sums) / jnp.maximum(weights, LEAST)
 
 
 def causal(queries: jax.Array, keys: jax.Array, values: jax.Array, block: int = BLOCK) -> jax.Array:
@@ -128,4 +129,4 @@ def causal(queries: jax.Array, keys: jax.Array, values: jax.Array, block: int = 
     start = jnp.zeros((rows, heads, count, ones.shape[-1]))
     _, found = jax.lax.scan(one, start, tuple(map(in_blocks, (queries, keys, ones))))
     found = jnp.moveaxis(found, 0, 1).reshape(rows, blocks * block, heads, -1)[:, :length]
-    return found[..., :-1] / found[..., -1:]
+    return found[..., :-1] / jnp.maximum(found[..., -1:], LEAST)
