@@ -145,7 +145,8 @@ def _curves(table: Table) -> list[Picture]:
         # In pixels from the bottom, so that labels can be kept apart.
         scale = (height - 60) / (top - low + 2 * margin)
         wanted = [(min(sum(ys) / len(ys), top) - low + margin) * scale for ys in last]
-        for (result, lines), name, at, place in zip(curves, names, wanted, spaced(wanted, LINE), strict=True):
+        places = spaced(wanted, LINE, height - 60)
+        for (result, lines), name, at, place in zip(curves, names, wanted, places, strict=True):
             colour = palette[_hue(result, table)]
             base = result is table.base
             for line in lines:
@@ -258,11 +259,7 @@ def _quality(table: Table, name: str) -> list[Picture]:
                 axes.errorbar([place], [spread.mean], [spread.deviation], color=colour, capsize=4, linewidth=1.4)
             fill = palette[plots.INK] if result is table.base else colour
             axes.plot([place], [spread.mean], "o", color=fill, markersize=8, zorder=3)
-            # Beside the line, not on it.
-            beside = [means[other] - spread.mean for other in (place - 1, place + 1) if 0 <= other < len(means)]
-            before, after = beside[0] if place else -beside[0], beside[-1] if place + 1 < len(means) else -beside[-1]
-            x, ha = (0, "center") if (before > 0) == (after > 0) else ((6, "left") if before > 0 else (-6, "right"))
-            y, va = (-9, "top") if before > 0 and after > 0 else (7, "bottom")
+            (x, ha), (y, va) = beside(means, place)
             axes.annotate(
                 f"{spread.mean:.2f}", (place, spread.mean), (x, y), textcoords="offset points", ha=ha, va=va,
                 color=ink, fontweight="bold" if result is table.base else "normal",
@@ -301,6 +298,21 @@ def _quality(table: Table, name: str) -> list[Picture]:
     ]
 
 
+def beside(means: Sequence[float], place: int) -> tuple[tuple[int, str], tuple[int, str]]:
+    """Where the number of a point goes so that it lies neither on the line nor on the axis: across, and up or down."""
+    above, below = (7, "bottom"), (-9, "top")
+    before, after = (
+        means[other] > means[place] if 0 <= other < len(means) else None for other in (place - 1, place + 1)
+    )
+    if before == after:
+        return (0, "center"), below if before else above
+    if before is None:  # the numbers of ends point inwards
+        return (6, "left"), below if after else above
+    if after is None:
+        return (-6, "right"), below if before else above
+    return ((6, "left") if before else (-6, "right")), above
+
+
 def _seeds(table: Table) -> int:
     return max(len(result.reports) for result in table.results)
 
@@ -310,8 +322,11 @@ def _frame(axes: Axes, palette: Palette) -> None:
     axes.margins(x=0.02)
 
 
-def spaced(wanted: Sequence[float], least: float) -> list[float]:
-    """The places nearest to those wanted, by the sum of squares, that are at least `least` apart, in the same order."""
+def spaced(wanted: Sequence[float], least: float, most: float) -> list[float]:
+    """The places nearest to those wanted, by the sum of squares, that are at least `least` apart, in the same order.
+
+    They lie between 0 and `most`, which must have room for them.
+    """
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     # Taking `least` off for every label below turns "apart" into "not descending", for which blocks of labels that
     # press on each other are pooled until none does.
@@ -322,7 +337,8 @@ def spaced(wanted: Sequence[float], least: float) -> list[float]:
             below, count = blocks.pop()
             mean, number = (below * count + mean * number) / (count + number), count + number
         blocks.append((mean, number))
-    settled = [mean for mean, number in blocks for _ in range(number)]
+    highest = most - least * (len(wanted) - 1)
+    settled = [min(max(mean, 0), highest) for mean, number in blocks for _ in range(number)]
     places = [math.nan] * len(wanted)
     for rank, i in enumerate(order):
         places[i] = settled[rank] + rank * least

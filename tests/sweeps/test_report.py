@@ -20,7 +20,7 @@ from t2t_jax.config import Experiment
 from t2t_jax.errors import RunError
 from t2t_jax.experiment_file import load_sweep
 from t2t_jax.sweeps import directions, ledger, paper_numbers, report, rows, table, variants
-from t2t_jax.sweeps.pictures import spaced
+from t2t_jax.sweeps.pictures import beside, spaced
 from tests.sweeps.conftest import Write
 
 Plan = Callable[..., rows.Sweep]
@@ -288,15 +288,39 @@ def test_verdicts(here: int, there: set[int], verdict: str) -> None:
     assert directions._verdict(here, there) == verdict
 
 
-@given(st.lists(st.floats(-100, 100), max_size=8), st.floats(0.5, 20))
-def test_labels_are_apart_in_order_and_no_farther_than_need_be(wanted: list[float], least: float) -> None:
-    places = spaced(wanted, least)
+@given(st.lists(st.floats(-100, 200), max_size=12), st.floats(0.5, 20), st.floats(0, 50))
+def test_labels_are_apart_in_order_on_the_picture_and_no_farther_than_need_be(
+    wanted: list[float], least: float, spare: float
+) -> None:
+    most = least * max(len(wanted) - 1, 0) + spare
+    places = spaced(wanted, least, most)
     order = np.argsort(wanted, kind="stable")
     settled = np.array(places)[order] if wanted else np.array([])
     assert (np.diff(settled) >= least - 1e-6).all()
-    if len(wanted) < 2 or np.diff(np.sort(wanted)).min() >= least:
+    assert all(-1e-6 <= place <= most + 1e-6 for place in places)
+    inside = all(0 <= place <= most for place in wanted)
+    if inside and (len(wanted) < 2 or np.diff(np.sort(wanted)).min() >= least):
         assert places == pytest.approx(wanted, abs=1e-6)
-    assert sum(places) == pytest.approx(sum(wanted), abs=1e-6), "pressing labels move apart, not away"
+    if places and min(places) > 1e-6 and max(places) < most - 1e-6:
+        assert sum(places) == pytest.approx(sum(wanted), abs=1e-6), "pressing labels move apart, not away"
+
+
+@pytest.mark.parametrize(
+    ("means", "across", "up_or_down"),
+    [
+        ([1.0], ["center"], ["bottom"]),
+        ([1.0, 2.0], ["left", "right"], ["top", "bottom"]),
+        ([2.0, 1.0], ["left", "right"], ["bottom", "top"]),
+        ([1.0, 2.0, 1.0], ["left", "center", "right"], ["top", "bottom", "top"]),
+        ([2.0, 1.0, 2.0], ["left", "center", "right"], ["bottom", "top", "bottom"]),
+        ([1.0, 2.0, 3.0], ["left", "right", "right"], ["top", "bottom", "bottom"]),
+    ],
+)
+def test_numbers_lie_off_the_line_and_off_the_axis(
+    means: list[float], across: list[str], up_or_down: list[str]
+) -> None:
+    found = [beside(means, place) for place in range(len(means))]
+    assert [(one[0][1], one[1][1]) for one in found] == list(zip(across, up_or_down, strict=True))
 
 
 def test_scores_of_one_seed_have_no_deviation() -> None:
