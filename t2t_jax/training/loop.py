@@ -175,7 +175,7 @@ def train(experiment: config.Experiment, run: Path, channel: Channel | None = No
                 jax.block_until_ready(in_flight.popleft())
             bar.update(task, completed=k)
             if unread is not None:  # the devices have the next step to do while these numbers are fetched
-                tell(summarise(unread, saved))
+                tell(summarise(unread, speed, saved))
                 unread = None
 
             checkpoint = k % interval == 0 or k == training.num_steps
@@ -184,10 +184,10 @@ def train(experiment: config.Experiment, run: Path, channel: Channel | None = No
                 continue
             if checkpoint or stop:
                 jax.block_until_ready(metrics)
-            unread, pending = Unread(k, pending, speed.take(), speed.peak), []
+            unread, pending = Unread(k, pending, speed.take()), []
             if not (checkpoint or stop):
                 continue
-            entry, unread = summarise(unread, saved), None
+            entry, unread = summarise(unread, speed, saved), None
             if checkpoint:
                 held = held_out.loss(train_state.params)
                 refuse_non_finite(held.plain, f"The validation after step {k:,}", saved)
@@ -304,21 +304,21 @@ def announce(
 
 
 class Unread(NamedTuple):
-    """Steps whose numbers are still on the devices: the last of them, each one's metrics, how long they took."""
+    """Steps whose numbers are still on the devices: the last of them, each one's metrics, what they consist of."""
 
     step: int
     metrics: list[step.StepMetrics]
     interval: Interval
-    peak: float | None
 
 
-def summarise(unread: Unread, saved: Checkpoints) -> Entry:
+def summarise(unread: Unread, speed: Throughput, saved: Checkpoints) -> Entry:
     """The steps' metrics in one transfer: token-weighted loss, perplexity, the last one's gradient norm, rates.
 
     Raises:
       NonFiniteLoss: at the first step whose loss or gradient is not finite.
     """
     k, fetched = unread.step, jax.device_get(unread.metrics)
+    seconds = speed.lap()
     for number, metrics in enumerate(fetched, start=k - len(fetched) + 1):
         where = f"Step {number:,} (batch {number - 1:,} of the plan)"
         refuse_non_finite(float(metrics.loss.smoothed) / max(int(metrics.loss.tokens), 1), where, saved)
@@ -332,7 +332,7 @@ def summarise(unread: Unread, saved: Checkpoints) -> Entry:
         "gradient_norm": float(fetched[-1].gradient_norm),
         "target_tokens": tokens,
         **({"expert_balance": sum(balances) / len(balances)} if balances else {}),
-        **unread.interval.rates(tokens, unread.peak),
+        **unread.interval.rates(seconds, tokens, speed.peak),
     }
 
 

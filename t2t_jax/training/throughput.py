@@ -20,11 +20,10 @@ HLO_NAMES = {"float32": "f32", "bfloat16": "bf16"}
 
 
 class Interval(NamedTuple):
-    """What was done since the last one ended."""
+    """The steps that were begun since the last one was taken."""
 
-    seconds: float
     waited: float
-    """Of these, those in which the next batch was not ready."""
+    """Seconds in which the next batch was not ready."""
     flops: float
     """Of the model's products, counted from the batches' shapes."""
     compiled_flops: float | None
@@ -32,19 +31,19 @@ class Interval(NamedTuple):
     memory: int | None
     """Bytes of one device that the largest step so far takes, by the compiler's account; None where it has none."""
 
-    def rates(self, tokens: int, peak: float | None) -> Entry:
+    def rates(self, seconds: float, tokens: int, peak: float | None) -> Entry:
         """Per second, and what share was waited; `peak` is of all devices together, in FLOP/s."""
         rates: Entry = {
-            "tokens_per_second": tokens / self.seconds,
-            "seconds": self.seconds,
-            "data_wait": self.waited / self.seconds,
-            "flops_per_second": self.flops / self.seconds,
+            "tokens_per_second": tokens / seconds,
+            "seconds": seconds,
+            "data_wait": self.waited / seconds,
+            "flops_per_second": self.flops / seconds,
         }
         if self.compiled_flops is not None:
-            rates["compiled_flops_per_second"] = self.compiled_flops / self.seconds
+            rates["compiled_flops_per_second"] = self.compiled_flops / seconds
         if self.memory is not None:
             rates["memory_bytes"] = self.memory
-        return rates | ({"utilisation": self.flops / self.seconds / peak} if peak is not None else {})
+        return rates | ({"utilisation": self.flops / seconds / peak} if peak is not None else {})
 
 
 def totals(entries: Sequence[Entry]) -> dict[str, float | None]:
@@ -113,16 +112,24 @@ class Throughput:
         return self._devices * flops if flops else None
 
     def take(self) -> Interval:
-        """End an interval and begin the next."""
-        seconds = time.perf_counter() - self._begun
-        interval = Interval(seconds, self._waited, self._flops, self._compiled, self._memory)
-        self.restart()
+        """End an interval, and begin the next with the step after this one."""
+        interval = Interval(self._waited, self._flops, self._compiled, self._memory)
+        self._waited, self._flops, self._compiled = 0.0, 0, 0.0
         return interval
 
+    def lap(self) -> float:
+        """Seconds since the last lap; to be called when an interval's last step has ended, not when it has begun.
+
+        The host is steps ahead: the first ones after a pause take it no time at all.
+        """
+        now = time.perf_counter()
+        seconds, self._begun = now - self._begun, now
+        return seconds
+
     def restart(self) -> None:
-        """Begin an interval, forgetting what was not taken: validating and saving are no steps."""
-        self._begun, self._waited, self._flops = time.perf_counter(), 0.0, 0
-        self._compiled = 0.0
+        """Begin an interval now: validating and saving are no steps."""
+        self.take()
+        self.lap()
 
 
 def held(executable: Any) -> int | None:
