@@ -9,9 +9,9 @@ import numpy as np
 
 from t2t_jax import config, model
 from t2t_jax.data.tokenizer import WhitespaceTokenizer
-from t2t_jax.export.trained import Trained, unfilled
 from t2t_jax.symbols import EOS_ID, SPECIAL_SYMBOLS
 from t2t_jax.training.state import abstract_params
+from t2t_jax.training.trained import Trained, unfilled
 
 ENTRIES = 37_000
 ALPHA = 0.6

@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks import page
 from t2t_jax import config, model
 from t2t_jax.data.pipeline import Batch
-from t2t_jax.model import EncoderDecoder
+from t2t_jax.model import SequenceModel
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.symbols import EOS_ID, SPECIAL_SYMBOLS
 from t2t_jax.training import state
@@ -59,14 +59,14 @@ def least_loss() -> float:
     return float(-(likely * np.log(likely) + (TOKENS - 1) * other * np.log(other)))
 
 
-def transformer(positions: str) -> EncoderDecoder:
+def transformer(positions: str) -> SequenceModel:
     """A small model; what it has for its source is one token that tells it nothing."""
     settings: dict[str, Any] = {"positions": positions, "max_positions": TRAINED, "t5_max_distance": TRAINED}
     sizes = config.Model(2, 64, 256, 4, dropout=0.0, norm="pre", vocabulary_multiple=4, **settings)
     return model.build(sizes, len(SPECIAL_SYMBOLS) + TOKENS)
 
 
-def trainer(net: EncoderDecoder) -> Callable[[Language, int, int], Any]:
+def trainer(net: SequenceModel) -> Callable[[Language, int, int], Any]:
     """(language, seed, steps) -> parameters after so many of training's own steps, each on new sequences."""
     adam = make_optimizer(config.Optimizer(peak_learning_rate=3e-3, warmup_steps=100), net.config.d_model)
     step = make_train_step(net, adam, config.Training(label_smoothing=0.0))
@@ -92,7 +92,7 @@ def source_of(target: jax.Array) -> jax.Array:
     return jnp.full_like(target[:, :1], EOS_ID)
 
 
-def tester(net: EncoderDecoder) -> Callable[[Any, np.ndarray], jax.Array]:
+def tester(net: SequenceModel) -> Callable[[Any, np.ndarray], jax.Array]:
     """(parameters, tokens [B, T]) -> the mean negative log-probability of the last half of the tokens.
 
     It raises ValueError where the model has no position for some of them.

@@ -28,20 +28,12 @@ BEAM, ALPHA, EOS = 4, 0.6, 3
 
 def ours(folder: Path, threads: int) -> Translate:
     """`t2t_jax`, text in and text out."""
-    import jax
-
     from benchmarks import base_model
-    from t2t_jax import model
-    from t2t_jax.decoding.translator import Member, Translator
+    from t2t_jax.decoding.translator import Translator
     from t2t_jax.parallel.platform import choose_platform
 
     choose_platform()
-    trained = base_model.trained(BEAM)
-    experiment, entries = trained.experiment, trained.tokenizer.size
-    transformer = model.build(experiment.model, entries)
-    padding = [(0, experiment.model.padded_vocabulary(entries) - entries), (0, 0)]
-    params = trained.params | {"embedding": jax.numpy.pad(trained.params["embedding"], padding)}
-    translator = Translator([Member(transformer, params)], trained.tokenizer, experiment.decoding)
+    translator = Translator([base_model.trained(BEAM)])
 
     def translate(groups: list[Group], rows: int) -> list[int]:
         lines = [" ".join(map(base_model.word, ids)) for group in groups for ids in group]

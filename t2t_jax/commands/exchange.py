@@ -7,9 +7,10 @@ from pathlib import Path
 
 from t2t_jax.command_line import DONE
 from t2t_jax.errors import ConfigError, UserError
-from t2t_jax.export import ctranslate2, marian, marian_import, trained
+from t2t_jax.export import ctranslate2, marian, marian_import
 from t2t_jax.export.target import new_directory
 from t2t_jax.options import Export, Import
+from t2t_jax.training import trained
 
 
 def export(targets: Sequence[Path], options: Export) -> int:

@@ -13,12 +13,11 @@ from t2t_jax.command_line import DONE
 from t2t_jax.commands import settle
 from t2t_jax.data.sources import read_lines
 from t2t_jax.data.tokenizer import Tokenizer
-from t2t_jax.decoding.translator import Translator
 from t2t_jax.errors import UserError
 from t2t_jax.evaluation.bleu import PROTOCOLS, Protocol
 from t2t_jax.evaluation.bleu import bleu as score_bleu
 from t2t_jax.evaluation.comparison import compare as compare_systems
-from t2t_jax.evaluation.evaluate import SplitResult, evaluate_split, write_report
+from t2t_jax.evaluation.evaluate import Evaluator, SplitResult
 from t2t_jax.evaluation.report_page import write_page
 from t2t_jax.evaluation.scored_text import read_contest, read_pair
 from t2t_jax.options import Bleu, Brackets, Compare, Evaluate
@@ -39,8 +38,8 @@ def evaluate(targets: Sequence[Path], options: Evaluate) -> int:
     own = options.decoding == experiment.decoding and splits == experiment.evaluation.splits
     settle()
     with connected(options.process) as channel:
-        translator = Translator.load(run, options.decoding, channel)
-        results = [evaluate_split(run, experiment, translator, split) for split in splits]
+        evaluator = Evaluator(run, options.decoding, channel)
+        results = [evaluator.split(split) for split in splits]
         if not channel.first:
             return DONE
         if options.json:
@@ -49,7 +48,7 @@ def evaluate(targets: Sequence[Path], options: Evaluate) -> int:
             print_scores(results)
         if own:
             with locked(run):
-                keep(run, experiment, translator, results)
+                keep(evaluator, results)
         else:
             say("These are not the run's own settings, so its report stays as it is.")
     return DONE
@@ -112,13 +111,13 @@ def compare(targets: Sequence[Path], options: Compare) -> int:
     return DONE
 
 
-def keep(run: Path, experiment: config.Experiment, translator: Translator, results: list[SplitResult]) -> None:
+def keep(evaluator: Evaluator, results: list[SplitResult]) -> None:
     """Put the results into the run directory: report.json, the translations, the page."""
     try:
-        write_report(run, experiment, translator, results)
+        evaluator.keep(results)
     except OSError as error:
-        raise UserError(f"The report in {str(run)!r} cannot be written: {error.strerror or error}.") from None
-    write_page(run)
+        raise UserError(f"The report in {str(evaluator.run)!r} cannot be written: {error.strerror or error}.") from None
+    write_page(evaluator.run)
 
 
 def print_samples(result: SplitResult, tokenizer: Tokenizer) -> None:

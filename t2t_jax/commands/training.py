@@ -15,8 +15,7 @@ from t2t_jax.command_line import DONE, STOPPED
 from t2t_jax.commands import settle
 from t2t_jax.commands.scoring import keep, print_samples, print_scores
 from t2t_jax.data import pipeline, schemes, store
-from t2t_jax.decoding.translator import Translator
-from t2t_jax.evaluation.evaluate import evaluate_split
+from t2t_jax.evaluation.evaluate import Evaluator
 from t2t_jax.options import Plan, Prepare, Train
 from t2t_jax.parallel.channel import Channel
 from t2t_jax.parallel.processes import connected
@@ -35,11 +34,11 @@ def train(targets: Sequence[Path], options: Train) -> int:
         outcome = loop.train(experiment, run, channel, options.profile)
         if not outcome.finished:
             return STOPPED
-        translator = Translator.load(run, channel=channel)
-        results = [evaluate_split(run, experiment, translator, split) for split in experiment.evaluation.splits]
+        evaluator = Evaluator(run, channel=channel)
+        results = [evaluator.split(split) for split in experiment.evaluation.splits]
         if channel.first:
-            keep(run, experiment, translator, results)
-            print_samples(results[0], translator.tokenizer)
+            keep(evaluator, results)
+            print_samples(results[0], evaluator.trained.tokenizer)
             print_scores(results)
             print(f"\nReport: {run / run_directory.PAGE}")
     return DONE

@@ -33,7 +33,6 @@ from t2t_jax.progress import say
 
 def translate(targets: Sequence[Path], options: Translate) -> int:
     """Translate a stream of lines, by one run or by an ensemble."""
-    _refuse_silent(targets)
     sampling = Sampling(options.temperature, options.top_k, options.top_p, options.seed) if options.sample else None
     if options.n_best < 1:
         raise UserError(f"--n-best {options.n_best} must be at least 1.")
@@ -106,7 +105,6 @@ def _pictures_in(folder: Path) -> Iterator[None]:
 
 def score(targets: Sequence[Path], options: Score) -> int:
     """Print the log-probability of each target line."""
-    _refuse_silent(targets)
     files = options.source, options.target
     counts = [sum(1 for _ in read_lines(file)) for file in files]
     if counts[0] != counts[1]:
@@ -128,15 +126,6 @@ def score(targets: Sequence[Path], options: Score) -> int:
     if cut:
         say(f"Lines too long to be read whole, of which only the beginning was scored: {cut:,}")
     return DONE
-
-
-def _refuse_silent(runs: Sequence[Path]) -> None:
-    """Raise `RunError` for a run whose model writes nothing."""
-    for run in runs:
-        if run_directory.load_config(run).model.family == "encoder":
-            raise RunError(
-                f"{str(run)!r} is an encoder alone, which fills gaps and writes no text; `evaluate` scores it."
-            )
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ rows that it meets there, nor on how many they are.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -34,16 +33,6 @@ class Member(NamedTuple):
 
     transformer: EncoderDecoder
     params: Params
-
-
-def unfilled(member: Member) -> Member:
-    """The same model without the rows that fill its vocabulary up to a multiple: no search masks them at each step."""
-    transformer, size = member.transformer, member.transformer.vocabulary_size
-    params = {
-        name: leaf[:size] if name in ("embedding", "logits_bias") else leaf for name, leaf in member.params.items()
-    }
-    model = dataclasses.replace(transformer.config, vocabulary_multiple=1)
-    return Member(transformer.clone(config=model), params)
 
 
 class Shape(NamedTuple):

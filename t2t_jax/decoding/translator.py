@@ -12,19 +12,16 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from t2t_jax import config, model, run_directory
-from t2t_jax.data import tokenizer as tokenizers
-from t2t_jax.data.tokenizer import Tokenizer
+from t2t_jax import config
 from t2t_jax.decoding.beam import BeamSearch, Hypotheses
 from t2t_jax.decoding.sampling import Sampler, Sampling
-from t2t_jax.decoding.stages import Member, Shape, Stages, unfilled
+from t2t_jax.decoding.stages import Member, Shape, Stages
 from t2t_jax.errors import ConfigError, DataError, RunError
 from t2t_jax.model import EncoderDecoder
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.channel import Channel
 from t2t_jax.symbols import EOS_ID, PAD_ID
-from t2t_jax.training import checkpoints
-from t2t_jax.training.state import Params
+from t2t_jax.training.trained import Trained, load
 
 # Padded source lengths, end of sentence included: a closed set, so that few searches are compiled whatever comes in.
 SOURCE_LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -55,34 +52,37 @@ class Translator:
 
     def __init__(
         self,
-        members: Sequence[Member],
-        tokenizer: Tokenizer,
-        decoding: config.Decoding,
+        trained: Sequence[Trained],
+        decoding: config.Decoding | None = None,
         channel: Channel | None = None,
         devices: Sequence[jax.Device] | None = None,
-        most_positions: int | None = None,
-        steps: Sequence[int] = (),
     ):
         """Prepare to translate.
 
         Args:
-          members: the model, or several over one vocabulary whose probabilities are averaged.
-          tokenizer: theirs.
-          decoding: settings of the search.
+          trained: the model, or several over one vocabulary whose probabilities are averaged.
+          decoding: settings of the search; those of the first model by default.
           channel: to the other processes, if several share the lines.
           devices: of this process, which divide the rows of a batch among them; all of them by default.
-          most_positions: length that the model was trained for, if it can't read or write beyond it.
-          steps: training steps whose average the (first) model's parameters are, for reports.
+
+        Raises:
+          RunError: a model that writes no text, or models with different vocabularies.
         """
-        self.steps = list(steps)
-        self.tokenizer, self.decoding = tokenizer, decoding
+        members = [_member(one) for one in trained]
+        first = trained[0]
+        for other in trained[1:]:
+            if other.tokenizer != first.tokenizer:
+                raise RunError(f"{first} and {other} have different vocabularies; no ensemble can be made.")
+        self.tokenizer, self.decoding = first.tokenizer, decoding or first.experiment.decoding
         self.channel = channel or Channel.alone()
         self.mesh = meshes.make_mesh(config.Mesh(), devices or jax.local_devices())
         whole = meshes.on_every_device(self.mesh)
-        self.members = [Member(m.transformer, jax.device_put(m.params, whole)) for m in map(unfilled, members)]
-        self._most_positions = most_positions
+        self.members = [Member(m.transformer, jax.device_put(m.params, whole)) for m in members]
+        # Sinusoids go on for ever; rows of a learned table beyond the longest training sentence are noise.
+        bounds = [one.experiment.data.max_length for one in trained if one.experiment.model.bounded]
+        self._most_positions = min(bounds, default=None)
         self._most_rows = MAX_ROWS_ON_CPU if self.mesh.devices.flat[0].platform == "cpu" else MAX_ROWS
-        longest = min(decoding.max_source_length, most_positions or decoding.max_source_length)
+        longest = min([self.decoding.max_source_length, *bounds])
         self._lengths = sorted({*(length for length in SOURCE_LENGTHS if length < longest), longest})
         self._stages = Stages(self.members, self.mesh)
 
@@ -96,40 +96,17 @@ class Translator:
     ) -> Translator:
         """The translator of a run directory, or of several as an ensemble, with their averaged parameters.
 
-        Settings of the search are those of the first run by default.
-
         Raises:
-          RunError: not a run directory, one without a checkpoint, or runs with different vocabularies.
+          RunError: not a run directory, one without a checkpoint, one whose model writes no text, or runs with
+            different vocabularies.
         """
-        runs = [runs] if isinstance(runs, Path) else list(runs)
-        members, positions, averages = [], [], []
-        for run in runs:
-            experiment = run_directory.load_config(run)
-            tokenizer = tokenizers.load(run)
-            if tokenizer != tokenizers.load(runs[0]):
-                raise RunError(
-                    f"{str(runs[0])!r} and {str(run)!r} have different vocabularies; no ensemble can be made."
-                )
-            params, steps = checkpoints.load_averaged(run, experiment.training.average_last)
-            transformer = model.build(experiment.model, tokenizer.size, experiment.training.compute_dtype)
-            members.append(Member(transformer, params))
-            averages.append(steps)
-            # Sinusoids go on for ever; rows of a learned table beyond the longest training sentence are noise.
-            if experiment.model.bounded:
-                positions.append(experiment.data.max_length)
-        decoding = decoding or run_directory.load_config(runs[0]).decoding
-        tokenizer = tokenizers.load(runs[0])
-        return cls(members, tokenizer, decoding, channel, devices, min(positions, default=None), averages[0])
+        runs = [runs] if isinstance(runs, Path) else runs
+        return cls([load(run) for run in runs], decoding, channel, devices)
 
     @property
     def transformer(self) -> EncoderDecoder:
         """The (first) model."""
         return self.members[0].transformer
-
-    @property
-    def params(self) -> Params:
-        """Its parameters."""
-        return self.members[0].params
 
     @property
     def seconds_compiling(self) -> float:
@@ -255,3 +232,10 @@ class Translator:
             ids = tuple(int(i) for i in tokens[:length])
             found.append(Translation(self.tokenizer.decode(ids), float(score), ids, bool(cut), source_cut))
         return found
+
+
+def _member(trained: Trained) -> Member:
+    transformer = trained.transformer
+    if not isinstance(transformer, EncoderDecoder):
+        raise RunError(f"{trained} is an encoder alone, which fills gaps and writes no text; `evaluate` scores it.")
+    return Member(transformer, trained.params)

@@ -17,10 +17,12 @@ from t2t_jax.decoding.translator import Translation, Translator
 from t2t_jax.evaluation.tasks import Accuracy, Scores, task_of
 from t2t_jax.files import write_atomically
 from t2t_jax.parallel import mesh as meshes
+from t2t_jax.parallel.channel import Channel
 from t2t_jax.parallel.precompile import background_compiler
-from t2t_jax.training import calls, metrics
+from t2t_jax.training import calls, metrics, trained
 from t2t_jax.training.state import count_parameters
 from t2t_jax.training.throughput import totals
+from t2t_jax.training.trained import Trained
 from t2t_jax.training.validation import HeldOut, HeldOutLoss
 
 ATTENTION = "attention.json"
@@ -54,36 +56,64 @@ class SplitResult:
         }
 
 
-def evaluate_split(run: Path, experiment: config.Experiment, translator: Translator, split: Split) -> SplitResult:
-    """Translate and score a split of a run; several processes share the work, and all have the result."""
-    sources, references = run_directory.evaluation_text(run, split)
-    mesh = meshes.make_mesh(config.Mesh())
-    everywhere = meshes.on_every_device(mesh)
-    params = meshes.lay_out(translator.params, jax.tree.map(lambda _: everywhere, translator.params))
-    with background_compiler() as background:
-        held_out = HeldOut(
-            sources,
-            references,
-            translator.tokenizer,
-            translator.transformer,
-            experiment,
-            mesh,
-            params,
-            background,
-        )
-        loss = held_out.loss(params)
-        task = task_of(experiment)
-        if task is None:
-            accuracy = Accuracy(held_out.accuracy(params))
+class Evaluator:
+    """Scores splits of a run, and keeps what it found."""
+
+    def __init__(self, run: Path, decoding: config.Decoding | None = None, channel: Channel | None = None):
+        """Read a run directory.
+
+        Args:
+          run: the directory.
+          decoding: settings of the search; the run's own by default.
+          channel: to the other processes, if several share the work; all of them have the results.
+
+        Raises:
+          RunError: not a run directory, or one without a checkpoint.
+        """
+        self.run, self.trained = run, trained.load(run)
+        self.experiment = self.trained.experiment
+        self._mesh = meshes.make_mesh(config.Mesh())
+        everywhere = meshes.on_every_device(self._mesh)
+        params = self.trained.params
+        self._params = meshes.lay_out(params, jax.tree.map(lambda _: everywhere, params))
+        task = task_of(self.experiment)
+        self._writing = (task, Translator([self.trained], decoding, channel)) if task else None
+
+    def split(self, split: Split) -> SplitResult:
+        """Score a split, by its translations if the task has any."""
+        sources, references = run_directory.evaluation_text(self.run, split)
+        model, tokenizer = self.trained.transformer, self.trained.tokenizer
+        with background_compiler() as background:
+            held_out = HeldOut(
+                sources, references, tokenizer, model, self.experiment, self._mesh, self._params, background
+            )
+            loss = held_out.loss(self._params)
+        if self._writing is None:
+            accuracy = Accuracy(held_out.accuracy(self._params))
             return SplitResult(split, loss, accuracy, sources, references, [], [], 0.0)
-    begun, compiling = time.perf_counter(), translator.seconds_compiling
-    translations = translate_all(translator, sources, f"translating {split}")
-    seconds = time.perf_counter() - begun - (translator.seconds_compiling - compiling)
-    decoded = [translation.text for translation in translations]
-    references = [translator.tokenizer.plain(line) for line in references]
-    scores = task.score(sources, decoded, references)
-    answers, expected = map(task.answer, sources, decoded), map(task.reference, sources, references)
-    return SplitResult(split, loss, scores, sources, list(expected), translations, list(answers), seconds)
+        task, translator = self._writing
+        begun, compiling = time.perf_counter(), translator.seconds_compiling
+        translations = translate_all(translator, sources, f"translating {split}")
+        seconds = time.perf_counter() - begun - (translator.seconds_compiling - compiling)
+        decoded = [translation.text for translation in translations]
+        references = [tokenizer.plain(line) for line in references]
+        scores = task.score(sources, decoded, references)
+        answers, expected = map(task.answer, sources, decoded), map(task.reference, sources, references)
+        return SplitResult(split, loss, scores, sources, list(expected), translations, list(answers), seconds)
+
+    def keep(self, results: list[SplitResult]) -> None:
+        """Write report.json, the translations, and the attention of two sentences into the run.
+
+        The first result is the one that is headlined.
+        """
+        for result in results:
+            if result.answers:
+                lines = "".join(f"{answer}\n" for answer in result.answers)
+                write_atomically(self.run / "translations" / f"{result.split}.hypothesis", lines)
+        report = report_of(self.run, self.trained, results)
+        write_atomically(self.run / run_directory.REPORT, json.dumps(report, indent=2) + "\n")
+        samples = attention_samples(self._writing[1], results[0]) if self._writing else []
+        write_atomically(self.run / ATTENTION, json.dumps(samples) + "\n")
 
 
 def translate_all(translator: Translator, lines: list[str], description: str) -> list[Translation]:
@@ -97,37 +127,20 @@ def translate_all(translator: Translator, lines: list[str], description: str) ->
         return [best for best, *_ in translator.collect(len(lines), 1, share)]
 
 
-def write_report(run: Path, experiment: config.Experiment, translator: Translator, results: list[SplitResult]) -> None:
-    """Keep what an evaluation found in the run: report.json, the translations, and the attention of two sentences.
-
-    The first result is the one that is headlined.
-    """
-    for result in results:
-        if result.answers:
-            lines = "".join(f"{answer}\n" for answer in result.answers)
-            write_atomically(run / "translations" / f"{result.split}.hypothesis", lines)
-    count = count_parameters(translator.params, translator.transformer)
-    report = report_of(run, experiment, results, count, translator.steps)
-    write_atomically(run / run_directory.REPORT, json.dumps(report, indent=2) + "\n")
-    write_atomically(run / ATTENTION, json.dumps(attention_samples(translator, results[0])) + "\n")
-
-
-def report_of(
-    run: Path, experiment: config.Experiment, results: list[SplitResult], parameters: int, steps: list[int]
-) -> dict[str, Any]:
+def report_of(run: Path, model: Trained, results: list[SplitResult]) -> dict[str, Any]:
     """What report.json says: the scores, what they are of, and what training took, where and when."""
-    first = results[0]
+    first, steps = results[0], list(model.steps)
     logged = metrics.read(run)
     cost = totals(logged)
     trained = calls.read(run)
     last = trained[-1] if trained else {"command": None, **machine.circumstances()}
     return {
-        "name": experiment.name,
+        "name": model.experiment.name,
         "split": first.split,
         **first.scores.headline(),
         "perplexity": round(first.loss.perplexity, 2),
-        "parameters": parameters,
-        "config_hash": trajectory.config_hash(experiment),
+        "parameters": count_parameters(model.params, model.transformer),
+        "config_hash": trajectory.config_hash(model.experiment),
         "steps": steps[-1],
         "averaged_steps": steps,
         "epochs": next((entry["epoch"] for entry in reversed(logged) if entry["step"] <= steps[-1]), None),
@@ -144,7 +157,7 @@ def report_of(
 
 def attention_samples(translator: Translator, result: SplitResult) -> list[dict[str, Any]]:
     """Cross-attention of the last layer for sentences long enough to show something and short enough to read."""
-    if translator.transformer.alignment() is None or not result.translations:
+    if translator.transformer.alignment() is None:
         return []
     chosen = [
         (source, translation)

@@ -8,11 +8,12 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from t2t_jax.export.refusals import refuse_choices, refuse_other_widths
 from t2t_jax.export.target import require
-from t2t_jax.export.trained import Trained, refuse_choices, refuse_other_widths
 from t2t_jax.model.positions import sinusoids
 from t2t_jax.symbols import BOS_ID, EOS_ID, UNK_ID
 from t2t_jax.training.state import Params
+from t2t_jax.training.trained import Trained
 
 Quantization = Literal["float32", "int8"]
 

@@ -12,11 +12,12 @@ import numpy as np
 from t2t_jax import config
 from t2t_jax.data.tokenizer import MarianTokenizer, SentencePieceTokenizer
 from t2t_jax.errors import ConfigError
+from t2t_jax.export.refusals import refuse_choices, refuse_other_widths
 from t2t_jax.export.target import require
-from t2t_jax.export.trained import Trained, refuse_choices, refuse_other_widths
 from t2t_jax.progress import say
 from t2t_jax.symbols import BOS_ID, EOS_ID, PAD_ID
 from t2t_jax.training.state import Params
+from t2t_jax.training.trained import Trained
 
 NORM_EPSILON = 1e-5  # what MarianMTModel has, without a setting
 

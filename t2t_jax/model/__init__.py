@@ -7,8 +7,9 @@ Axis letters, used in every shape comment and einsum of the project:
     Q queries (T in training, W in a decoding step)
 """
 
-from t2t_jax.model.encoder_decoder import EncoderDecoder, Unprojected
+from t2t_jax.model.encoder_decoder import EncoderDecoder
 from t2t_jax.model.families import build
+from t2t_jax.model.sequence_model import SequenceModel, Unprojected
 from t2t_jax.model.transformer import Cache, Transformer
 
-__all__ = ["Cache", "EncoderDecoder", "Transformer", "Unprojected", "build"]
+__all__ = ["Cache", "EncoderDecoder", "SequenceModel", "Transformer", "Unprojected", "build"]

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 
 from t2t_jax.model import sublayers
-from t2t_jax.model.encoder_decoder import EncoderDecoder, Unprojected
 from t2t_jax.model.layers import EncoderLayer
+from t2t_jax.model.sequence_model import SequenceModel, Unprojected
 from t2t_jax.symbols import PAD_ID
 
 
-class EncoderOnly(EncoderDecoder):
+class EncoderOnly(SequenceModel):
     """Source and target have the same positions: the target's token, or padding where none is asked for."""
 
     def setup(self) -> None:
@@ -27,16 +27,10 @@ class EncoderOnly(EncoderDecoder):
             self.encoder_norm = sublayers.norm(self.config, self.dtype)
 
     def unprojected(self, source: jax.Array, target: jax.Array, *, deterministic: bool) -> Unprojected:
-        """As for every `EncoderDecoder`, of [B, S] and [B, S]; the target decides nothing but its own rows."""
+        """As for every `SequenceModel`, of [B, S] and [B, S]; the target decides nothing but its own rows."""
         rows, gold = jnp.split(self.embedding[jnp.concatenate([source, target], axis=1)], [source.shape[1]], axis=1)
-        x = self._encode(rows, source != PAD_ID, deterministic)
-        return Unprojected(x, gold, self.embedding, self.logits_bias if self.config.biases == "all" else None)
-
-    def alignment(self) -> None:
-        """As for every `EncoderDecoder`: nothing is written that could be aligned."""
-
-    def _encode(self, rows: jax.Array, real: jax.Array, deterministic: bool) -> jax.Array:
+        real = source != PAD_ID
         x = self._embed(rows, self.positions(rows.shape[1]), deterministic)
         for layer in self.encoder:
             x = layer(x, real[:, None, None, :], deterministic=deterministic)
-        return self.encoder_norm(x) if self.config.norm == "pre" else x
+        return self._to_be_projected(self.encoder_norm(x) if self.config.norm == "pre" else x, gold)

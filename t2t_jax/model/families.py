@@ -7,13 +7,13 @@ import jax.numpy as jnp
 from t2t_jax import config
 from t2t_jax.model.convolutional import Convolutional
 from t2t_jax.model.decoder_only import DecoderOnly
-from t2t_jax.model.encoder_decoder import EncoderDecoder
 from t2t_jax.model.encoder_only import EncoderOnly
 from t2t_jax.model.patches import PatchClassifier
 from t2t_jax.model.recurrent import Recurrent
+from t2t_jax.model.sequence_model import SequenceModel
 from t2t_jax.model.transformer import Transformer
 
-FAMILIES: dict[str, type[EncoderDecoder]] = {
+FAMILIES: dict[str, type[SequenceModel]] = {
     "transformer": Transformer,
     "recurrent": Recurrent,
     "convolutional": Convolutional,
@@ -29,7 +29,7 @@ def build(
     compute_dtype: str = "float32",
     *,
     training: config.Training | None = None,
-) -> EncoderDecoder:
+) -> SequenceModel:
     """The module for a config; `training` says how its steps are to be computed, where it is to be trained."""
     family = FAMILIES[model.family]
     if training is None:

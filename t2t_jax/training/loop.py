@@ -224,7 +224,7 @@ def stopped(requests: StopRequests, k: int) -> Outcome:
 
 def compile_steps(
     experiment: config.Experiment,
-    transformer: model.EncoderDecoder,
+    transformer: model.SequenceModel,
     adam: optax.GradientTransformation,
     plan: Plan,
     mesh: Mesh,
@@ -256,7 +256,7 @@ def text_of(executable: Any) -> str:
 
 def initial_state(
     experiment: config.Experiment,
-    transformer: model.EncoderDecoder,
+    transformer: model.SequenceModel,
     adam: optax.GradientTransformation,
     mesh: Mesh,
     abstract: TrainState,
@@ -285,7 +285,7 @@ def initial_state(
 
 def announce(
     experiment: config.Experiment,
-    transformer: model.EncoderDecoder,
+    transformer: model.SequenceModel,
     abstract: TrainState,
     plan: Plan,
     mesh: Mesh,

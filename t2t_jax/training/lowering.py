@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from t2t_jax import config
 from t2t_jax.data.batching import Shape
 from t2t_jax.data.pipeline import Batch
-from t2t_jax.model import EncoderDecoder
+from t2t_jax.model import SequenceModel
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.training.state import TrainState
 from t2t_jax.training.step import make_train_step
@@ -30,7 +30,7 @@ def abstract_batch(shape: Shape, mesh: Mesh, parts: int) -> Batch:
 
 def train_step_on(
     mesh: Mesh,
-    transformer: EncoderDecoder,
+    transformer: SequenceModel,
     optimizer: optax.GradientTransformation,
     training: config.Training,
     abstract: TrainState,

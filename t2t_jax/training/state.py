@@ -10,7 +10,7 @@ import optax
 from flax import linen as nn
 from jax.sharding import Mesh, NamedSharding
 
-from t2t_jax.model import EncoderDecoder
+from t2t_jax.model import SequenceModel
 from t2t_jax.parallel import mesh as meshes
 
 Params = Any  # a pytree of float32 arrays
@@ -25,7 +25,7 @@ class TrainState(NamedTuple):
 
 
 def abstract_state(
-    transformer: EncoderDecoder, optimizer: optax.GradientTransformation, mesh: Mesh
+    transformer: SequenceModel, optimizer: optax.GradientTransformation, mesh: Mesh
 ) -> tuple[TrainState, TrainState]:
     """Shapes and shardings of the state on `mesh`, without allocating anything.
 
@@ -42,7 +42,7 @@ def abstract_state(
 
 
 def init_state(
-    transformer: EncoderDecoder, optimizer: optax.GradientTransformation, mesh: Mesh, seed: int
+    transformer: SequenceModel, optimizer: optax.GradientTransformation, mesh: Mesh, seed: int
 ) -> TrainState:
     """Fresh state; each device makes only its own part of it. The values do not depend on the mesh."""
     _, shardings = abstract_state(transformer, optimizer, mesh)
@@ -50,23 +50,23 @@ def init_state(
     return init()
 
 
-def count_parameters(params: Params, transformer: EncoderDecoder) -> int:
+def count_parameters(params: Params, transformer: SequenceModel) -> int:
     """Trainable numbers, without the rows that fill the vocabulary up to its multiple."""
     model, vocabulary = transformer.config, transformer.vocabulary_size
     filling = (model.padded_vocabulary(vocabulary) - vocabulary) * (model.d_model + (model.biases == "all"))
     return sum(leaf.size for leaf in jax.tree.leaves(params)) - filling
 
 
-def abstract_params(transformer: EncoderDecoder) -> Params:
+def abstract_params(transformer: SequenceModel) -> Params:
     """Shapes of the parameters alone."""
     return nn.unbox(jax.eval_shape(lambda: _init_params(transformer, 0)))
 
 
-def _init_params(transformer: EncoderDecoder, seed: int) -> Params:
+def _init_params(transformer: SequenceModel, seed: int) -> Params:
     token = jnp.ones((1, 1), jnp.int32)
     return transformer.init(jax.random.key(seed), token, token, deterministic=True)["params"]
 
 
-def _init(transformer: EncoderDecoder, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
+def _init(transformer: SequenceModel, optimizer: optax.GradientTransformation, seed: int) -> TrainState:
     params = _init_params(transformer, seed)
     return TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params))

@@ -11,7 +11,7 @@ import optax
 
 from t2t_jax import config
 from t2t_jax.data.pipeline import Batch
-from t2t_jax.model import EncoderDecoder
+from t2t_jax.model import SequenceModel
 from t2t_jax.symbols import PAD_ID
 from t2t_jax.training.loss import TokenLoss, cross_entropy
 from t2t_jax.training.state import Params, TrainState
@@ -30,7 +30,7 @@ TrainStep = Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
 
 
 def make_train_step(
-    transformer: EncoderDecoder, optimizer: optax.GradientTransformation, training: config.Training
+    transformer: SequenceModel, optimizer: optax.GradientTransformation, training: config.Training
 ) -> TrainStep:
     """The step for a batch [B, S], [B, T] whose rows divide by `training.accumulation`.
 
@@ -85,7 +85,7 @@ class BatchLoss(NamedTuple):
     """How unevenly experts are picked, the mean over all layers' mixtures; in training alone."""
 
 
-def make_batch_loss(transformer: EncoderDecoder, smoothing: float, mass: str) -> Callable[..., BatchLoss]:
+def make_batch_loss(transformer: SequenceModel, smoothing: float, mass: str) -> Callable[..., BatchLoss]:
     """(params, batch, deterministic=…, rngs=…) -> the loss of the batch, with dropout unless it is deterministic."""
 
     def batch_loss(params: Params, batch: Batch, **options: Any) -> BatchLoss:

@@ -20,7 +20,7 @@ from t2t_jax.data.pipeline import Batch, batches
 from t2t_jax.data.store import Corpus, Ragged
 from t2t_jax.data.tokenizer import Tokenizer
 from t2t_jax.errors import DataError
-from t2t_jax.model import EncoderDecoder
+from t2t_jax.model import SequenceModel
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.precompile import Precompiled
 from t2t_jax.symbols import PAD_ID
@@ -56,7 +56,7 @@ class HeldOut:
         source: Sequence[str],
         target: Sequence[str],
         tokenizer: Tokenizer,
-        transformer: EncoderDecoder,
+        transformer: SequenceModel,
         experiment: config.Experiment,
         mesh: Mesh,
         abstract_params: Params,

@@ -12,13 +12,13 @@ import pytest
 from t2t_jax import config, model
 from t2t_jax.config import Model
 from t2t_jax.data import tokenizer as tokenizers
-from t2t_jax.decoding.translator import Member, Translation, Translator
+from t2t_jax.decoding.translator import Translation, Translator
 from t2t_jax.errors import ConfigError, UserError
 from t2t_jax.export import ctranslate2, marian
 from t2t_jax.export.target import new_directory
-from t2t_jax.export.trained import Trained, unfilled
 from t2t_jax.model import Transformer
 from t2t_jax.symbols import BOS_ID, EOS_ID, PAD_ID
+from t2t_jax.training.trained import Trained, unfilled
 
 TEXT = [f"{who} {what} {where}." for who in ("Tom", "Mary", "Ähm") for what in ("sings", "ist", "läuft")
         for where in ("heute", "in town", "über Nacht", "2024")]  # fmt: skip
@@ -152,11 +152,10 @@ def test_ctranslate2_gives_our_scores(settings: Model, trained, tmp_path: Path) 
         np.testing.assert_allclose(found.log_probs, row[tokens != PAD_ID], atol=1e-4, rtol=0)
 
 
-def translations(transformer: Transformer, exported: Trained, alpha: float) -> list[tuple[list[int], Translation]]:
+def translations(exported: Trained, alpha: float) -> list[tuple[list[int], Translation]]:
     """Source ids and translation of each line; some end by themselves, some are cut at the limit."""
     decoding = config.Decoding(alpha=alpha, length_penalty="length", extra_length=EXTRA)
-    member = Member(transformer, refilled(transformer, exported))
-    translator = Translator([member], exported.tokenizer, decoding)
+    translator = Translator([exported], decoding)
     sources, found = exported.tokenizer.encode(TEXT), translator.translate(TEXT)
     best = [first for first, *_ in found]
     assert {translation.cut for translation in best} == {False, True}
@@ -173,11 +172,11 @@ def agree(ours: Translation, same: bool, score: float) -> bool:
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_ctranslate2_finds_our_translations(alpha: float, trained, tmp_path: Path) -> None:
     peer = pytest.importorskip("ctranslate2", reason="the extra `export` is not installed")
-    transformer, exported = trained(MARIAN[2])
+    _, exported = trained(MARIAN[2])
     ctranslate2.write(exported, tmp_path)
     theirs = peer.Translator(str(tmp_path), compute_type="float32", intra_threads=1)
     pieces, same = exported.pieces, 0
-    for source, ours in translations(transformer, exported, alpha):
+    for source, ours in translations(exported, alpha):
         (found,) = theirs.translate_batch(
             [[pieces[i] for i in source]],
             beam_size=4,
@@ -195,11 +194,11 @@ def test_ctranslate2_finds_our_translations(alpha: float, trained, tmp_path: Pat
 def test_marian_finds_our_translations(alpha: float, trained, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="Marian runs on PyTorch")
     transformers = pytest.importorskip("transformers", reason="the extra `export` is not installed")
-    transformer, exported = trained(MARIAN[2])
+    _, exported = trained(MARIAN[2])
     marian.write(exported, tmp_path)
     theirs = transformers.MarianMTModel.from_pretrained(tmp_path).eval()
     same = 0
-    for source, ours in translations(transformer, exported, alpha):
+    for source, ours in translations(exported, alpha):
         found = theirs.generate(
             torch.tensor([[*source, EOS_ID]]),
             length_penalty=alpha,

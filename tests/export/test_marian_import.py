@@ -11,8 +11,9 @@ from t2t_jax import command_line, config, model
 from t2t_jax.data import tokenizer as tokenizers
 from t2t_jax.decoding.translator import Translator
 from t2t_jax.errors import RunError
-from t2t_jax.export import marian, marian_import, trained
+from t2t_jax.export import marian, marian_import
 from t2t_jax.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from t2t_jax.training import trained
 
 torch = pytest.importorskip("torch", reason="Marian runs on PyTorch")
 transformers = pytest.importorskip("transformers", reason="the extra `export` is not installed")

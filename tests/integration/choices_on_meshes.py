@@ -19,7 +19,7 @@ from t2t_jax import config, model
 from t2t_jax.data.batching import Shape
 from t2t_jax.data.pipeline import Batch
 from t2t_jax.decoding.beam import BeamSearch
-from t2t_jax.decoding.stages import Member, Stages, unfilled
+from t2t_jax.decoding.stages import Member, Stages
 from t2t_jax.decoding.stages import Shape as SearchShape
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.symbols import EOS_ID
@@ -91,7 +91,7 @@ def resumed(trainer: Trainer, folder: Path) -> TrainState:
 def searched(trainer: Trainer, params: Any) -> dict[str, Any]:
     """The hypotheses of each source among others, and of one alone."""
     plain = model.build(trainer.transformer.config, VOCABULARY)
-    stages = Stages([unfilled(Member(plain, params))], trainer.mesh)
+    stages = Stages([Member(plain, params)], trainer.mesh)
     method, shape = BeamSearch(3, 0.6, n_best=2), SearchShape(SHAPE.source, 12, 4)
     rows = [(i, {"source": side, "limits": np.asarray(11, np.int32)}) for i, side in enumerate(batch().source[:5])]
 

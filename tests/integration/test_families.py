@@ -10,7 +10,9 @@ import jax
 import numpy as np
 import pytest
 
+import t2t_jax
 from t2t_jax.command_line import main
+from t2t_jax.errors import RunError
 from t2t_jax.run_directory import load_config
 from t2t_jax.training.checkpoints import load_averaged
 from t2t_jax.training.loop import train
@@ -113,6 +115,8 @@ def test_an_encoder_writes_nothing(masked: Path, tmp_path: Path, capsys) -> None
         complaint = capsys.readouterr().err
         assert sentence in complaint
         assert complaint.count("\n") == 1
+    with pytest.raises(RunError, match="fills gaps and writes no text"):
+        t2t_jax.load(run)
 
 
 DIGITS = {
