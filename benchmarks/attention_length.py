@@ -15,24 +15,20 @@ The numbers are printed (as a table, or with --json as one object) and drawn on 
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from benchmarks import page
+from benchmarks import page, page_command
 from benchmarks.fits import crossing, exponent
 from benchmarks.timing import mean_seconds, spread
 from t2t_jax import config
-from t2t_jax.files import write_atomically
 from t2t_jax.model import sublayers
 from t2t_jax.parallel.memory import keep_freed_memory
 from t2t_jax.parallel.platform import choose_platform
@@ -245,24 +241,16 @@ def _summary(found: dict[str, Any]) -> page.Table:
 
 def main() -> None:
     """Run the script; see the module's text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--output", type=page.output, default=Path("attention_length.html"), help="the page (attention_length.html)"
-    )
+    parser = page_command.parser(__doc__, "attention_length")
     parser.add_argument("--quick", action="store_true", help="only up to n = 1,024")
     parser.add_argument("--memory", type=float, default=8.0, help="GiB of temporaries above which none is run (8)")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each; the median counts (5)")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
     options = parser.parse_args()
-    if options.rounds < 1:
-        parser.error("--rounds: at least 1")
     if options.memory <= 0:
         parser.error("--memory: more than 0")
     choose_platform()
     keep_freed_memory()
     found = measure(LENGTHS[:4] if options.quick else LENGTHS, options.rounds, options.memory * GIB)
-    write_atomically(options.output, html(found))
-    print(json.dumps(found, indent=2) if options.json else f"{table(found)}\n\nDrawn in {options.output}")
+    page_command.deliver(found, options, table, html)
 
 
 if __name__ == "__main__":

@@ -10,16 +10,12 @@ The numbers are printed (as tables, or with --json as one object) and drawn on a
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks import approximation, extrapolation, layer_types, page, shared_keys
+from benchmarks import approximation, extrapolation, layer_types, page, page_command, shared_keys
 from benchmarks.layer_types_page import PAPER, values_of
-from t2t_jax.files import write_atomically
 from t2t_jax.parallel.memory import keep_freed_memory
 from t2t_jax.parallel.platform import choose_platform
 from t2t_jax.sweeps.forecast import aligned
@@ -112,20 +108,15 @@ def html(found: dict[str, Any]) -> str:
 
 def main() -> None:
     """Run the script; see the module's text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=page.output, default=Path("claims.html"), help="the page (claims.html)")
-    parser.add_argument("--seeds", type=int, default=3, help="models trained of each kind of positions (3)")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of whatever is timed; the median counts (5)")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of the tables")
+    parser = page_command.parser(__doc__, "claims")
+    parser.add_argument(
+        "--seeds", type=page_command.at_least_one, default=3, help="models trained of each kind of positions (3)"
+    )
     options = parser.parse_args()
-    for name in ("seeds", "rounds"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name}: at least 1")
     choose_platform()
     keep_freed_memory()
     found = measure(range(options.seeds), options.rounds)
-    write_atomically(options.output, html(found))
-    print(json.dumps(found, indent=2) if options.json else f"{table(found)}\n\nDrawn in {options.output}")
+    page_command.deliver(found, options, table, html)
 
 
 if __name__ == "__main__":

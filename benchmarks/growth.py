@@ -18,23 +18,19 @@ The numbers are printed (as a table, or with --json as one object) and drawn on 
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import jax
 
-from benchmarks import growth_worker, page
+from benchmarks import growth_worker, page, page_command
 from benchmarks.fits import exponent
 from benchmarks.growth_cases import Case, Sweep, device_cases, sweeps
 from benchmarks.timing import spread
 from benchmarks.train_step import MATRIX_FLOPS
-from t2t_jax.files import write_atomically
 
 MIB = 2**20
 PREDICTED = "predicted"
@@ -238,19 +234,13 @@ def _devices(found: dict[str, list[dict[str, float]]]) -> page.Section:
 
 def main() -> None:
     """Run the script; see the module's text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=page.output, default=Path("growth.html"), help="the page (growth.html)")
+    parser = page_command.parser(__doc__, "growth")
     parser.add_argument("--quick", action="store_true", help="leave out the sizes that cost most")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each; the median counts (5)")
     parser.add_argument("--turn", type=float, default=0.3, help="seconds of a turn, one step at least (0.3)")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
     options = parser.parse_args()
-    if options.rounds < 1:
-        parser.error("--rounds: at least 1")
     jax.config.update("jax_platforms", "cpu")
     found = measure(options.quick, options.rounds, options.turn)
-    write_atomically(options.output, html(found))
-    print(json.dumps(found, indent=2) if options.json else f"{table(found)}\n\nDrawn in {options.output}")
+    page_command.deliver(found, options, table, html)
 
 
 if __name__ == "__main__":

@@ -18,25 +18,21 @@ leaves out. The numbers are printed (as a table, or with --json as one object) a
 
 from __future__ import annotations
 
-import argparse
 import functools
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
-from benchmarks import layers, page
+from benchmarks import layers, page, page_command
 from benchmarks.fits import crossing, exponent
 from benchmarks.layer_types_page import WAYS, html, table, values_of
 from benchmarks.paths import influence, path_length
 from benchmarks.timing import mean_seconds, spread
-from t2t_jax.files import write_atomically
 from t2t_jax.parallel.memory import keep_freed_memory
 from t2t_jax.parallel.platform import choose_platform
 from t2t_jax.planning.compiled_text import CompiledText
@@ -218,18 +214,13 @@ def _crossings(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Run the script; see the module's text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--output", type=page.output, default=Path("layer_types.html"), help="the page (layer_types.html)"
-    )
+    parser = page_command.parser(__doc__, "layer_types")
     parser.add_argument("--quick", action="store_true", help="only up to n = 512 and d = 256")
     parser.add_argument("--kernel", type=int, default=3, help="k, odd: positions that a convolution sees (3)")
     parser.add_argument(
         "--neighbourhood", type=int, default=32, help="r, even: restricted attention sees r/2 a side (32)"
     )
     parser.add_argument("--rows", type=int, default=4, help="sequences in a batch, two at least (4)")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each; the median counts (5)")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
     options = parser.parse_args()
     if options.kernel < 3 or options.kernel % 2 == 0:
         parser.error("--kernel: an odd number from 3 on, a position and as many on either side")
@@ -237,15 +228,12 @@ def main() -> None:
         parser.error("--neighbourhood: an even number from 2 on, half of it on either side")
     if options.rows < 2:
         parser.error("--rows: at least 2; what the compiler makes of products with a single row is no product any more")
-    if options.rounds < 1:
-        parser.error("--rounds: at least 1")
     choose_platform()
     keep_freed_memory()
     lengths = (32, 64, 128, 256, 512) if options.quick else (32, 64, 128, 256, 512, 1024, 2048)
     widths = (64, 128, 256) if options.quick else (64, 128, 256, 512)
     found = measure(lengths, widths, options.kernel, options.neighbourhood, options.rows, options.rounds)
-    write_atomically(options.output, html(found))
-    print(json.dumps(found, indent=2) if options.json else f"{table(found)}\n\nDrawn in {options.output}")
+    page_command.deliver(found, options, table, html)
 
 
 if __name__ == "__main__":

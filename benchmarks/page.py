@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import os
 import platform
@@ -93,14 +92,6 @@ def busy() -> str | None:
         f"The machine was busy when this began: about {load:.1f} programs wanted to compute on {cores} cores. Times "
         "are upper bounds, and what is fitted to them is rough; FLOPs, memory, depths and paths don't depend on it."
     )
-
-
-def output(text: str) -> Path:
-    """For argparse: the path of a page to be written, complained about before anything is measured."""
-    path = Path(text)
-    if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a file in a folder that can be written to")
-    return path
 
 
 def _drawn(plot: Plot) -> Markup:
