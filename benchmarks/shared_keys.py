@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from benchmarks import page
+from benchmarks.decoding_steps import STEPS, Sizes, decoding_steps
 from benchmarks.timing import mean_seconds
 from t2t_jax import config, model
-from t2t_jax.training.state import abstract_params
+from t2t_jax.model import EncoderDecoder
 
-ROWS, BEAM, HEADS, SOURCE, STEPS = 8, 4, 8, 32, 8
+ROWS, BEAM, HEADS, SOURCE = 8, 4, 8, 32
 VOCABULARY = 1000  # small, so that logits don't hide what attention costs
 SHARED = {"multi-head": HEADS, "grouped-query": 2, "multi-query": 1}
 
@@ -30,25 +30,9 @@ def settings(kv_heads: int, layers: int = 2) -> config.Model:
 def steps(kv_heads: int, length: int, layers: int = 2) -> tuple[Callable[[], object], int]:
     """A function that takes `STEPS` steps of decoding, and the bytes of keys and values of its past."""
     net = model.build(settings(kv_heads, layers), VOCABULARY)
-    key = jax.random.key(0)
-    params = jax.tree.map(lambda leaf: 0.05 * jax.random.normal(key, leaf.shape), abstract_params(net))
-    variables, source = {"params": params}, jnp.full((ROWS, SOURCE), 5, jnp.int32)
-    memory = net.apply(variables, source, deterministic=True, method="encode")
-    cache = net.apply(variables, memory, source > 0, BEAM, length, method="start_cache")
-    tokens = jnp.full((ROWS, BEAM), 5, jnp.int32)
-    writers = jnp.broadcast_to(jnp.arange(BEAM)[:, None], (ROWS, BEAM, length))
-
-    def take(variables: Any, cache: Any) -> jax.Array:
-        def one(i: jax.Array, carried: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
-            cache, total = carried
-            logits, cache = net.apply(variables, tokens, length // 2 + i, writers, cache, method="decode_step")
-            return cache, total + jnp.max(logits)
-
-        return jax.lax.fori_loop(0, STEPS, one, (cache, jnp.zeros(())))[1]
-
-    compiled = jax.jit(take).lower(variables, cache).compile()
-    kept = sum(leaf.nbytes for leaf in jax.tree.leaves(cache.layers))
-    return lambda: jax.block_until_ready(compiled(variables, cache)), kept
+    assert isinstance(net, EncoderDecoder)
+    run, cache = decoding_steps(net, Sizes(ROWS, BEAM, SOURCE, length))
+    return run, sum(leaf.nbytes for leaf in jax.tree.leaves(cache.layers))
 
 
 def measure(lengths: Sequence[int], rounds: int) -> dict[str, Any]:
