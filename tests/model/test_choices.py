@@ -8,11 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
+from hypothesis import given
+from hypothesis import strategies as st
 
 from t2t_jax import config
 from t2t_jax.model import sublayers
 from t2t_jax.model.choices import alibi, relative_bias
-from t2t_jax.model.choices.experts import balance
+from t2t_jax.model.choices.experts import balance, places_taken
 from t2t_jax.model.choices.rotary import Rotary
 
 MODEL = config.Model(num_layers=1, d_model=16, d_ff=24, num_heads=4, d_k=4, d_v=6, max_positions=12, dropout=0.0)
@@ -240,9 +242,9 @@ def test_a_mixture_serves_positions_in_turn_until_experts_are_full(picks, capaci
     probabilities = softmax(X @ p["router"])
     expected, passed_by, counts, sums = np.zeros_like(X), 0, np.zeros(4), np.zeros(4)
     for b in range(ROWS):
-        room = math.inf if capacity is None else math.ceil(np.float32(capacity * picks * REAL[b].sum() / 4))
         taken = np.zeros(4, int)
         for n in range(LENGTH if capacity is None else REAL[b].sum()):
+            room = math.inf if capacity is None else math.ceil(np.float32(capacity * picks * (n + 1) / 4))
             order = np.argsort(-probabilities[b, n])[:picks]
             gates = probabilities[b, n, order] / (probabilities[b, n, order].sum() if picks > 1 else 1)
             sums += probabilities[b, n]
@@ -250,9 +252,9 @@ def test_a_mixture_serves_positions_in_turn_until_experts_are_full(picks, capaci
                 counts[e] += 1
                 if taken[e] < room:
                     expected[b, n] += gate * expert(p, e, X[b, n])
+                    taken[e] += 1
                 else:
                     passed_by += 1
-                taken[e] += 1
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     if capacity is None:
         assert not sown
@@ -260,6 +262,41 @@ def test_a_mixture_serves_positions_in_turn_until_experts_are_full(picks, capaci
     assert passed_by or capacity == 1.0
     evenness = 4 * np.sum(counts / counts.sum() * sums / REAL.sum())
     np.testing.assert_allclose(sown["balance"]["loss"][0], evenness, rtol=1e-5)
+
+
+def test_who_is_served_does_not_tell_how_much_is_to_come():
+    """A decoder that saw it would learn from it where sentences end, and be lost where everybody is served."""
+    settings = replace(MODEL, experts=2, experts_per_token=1, expert_capacity=1.0)
+    module = sublayers.feed_forward(settings, jnp.float32)
+    x, everywhere = np.repeat(X[:, :1], 12, axis=1), np.ones((ROWS, 12), bool)  # all ask for the same expert
+    _, params = with_random_params(module, x, everywhere, deterministic=True)
+
+    def served(length):
+        real = everywhere & (np.arange(12) < length)
+        apply = jax.jit(
+            lambda params: module.apply(
+                {"params": params}, x, real, deterministic=False, mutable=["balance"],
+                rngs={"dropout": jax.random.key(0)},
+            )[0]
+        )  # fmt: skip
+        return np.any(np.asarray(apply(jax.tree.map(np.float32, params))) != 0, axis=-1)
+
+    whole = served(12)
+    np.testing.assert_array_equal(whole, np.tile([True, False], (ROWS, 6)), "every second, to the end")
+    for length in range(1, 12):
+        np.testing.assert_array_equal(served(length), whole & (np.arange(12) < length))
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.3, 0.625, 1.0, 1.7]))
+def test_places_are_taken_in_turn(seed, share):
+    rng = np.random.default_rng(seed)
+    asked = rng.random((2, 17, 3)) < rng.random(3)
+    most = np.ceil(share * np.cumsum(rng.random((2, 17)) < 0.8, axis=1)).astype(np.float32)
+    expected, taken = np.zeros(asked.shape), np.zeros((2, 3))
+    for n in range(17):
+        taken = taken + (asked[:, n] & (taken < most[:, n, None]))
+        expected[:, n] = taken
+    np.testing.assert_array_equal(places_taken(asked.astype(np.float32), most), expected)
 
 
 @pytest.mark.parametrize("deterministic", [True, False])

@@ -17,9 +17,10 @@ class MixtureOfExperts(nn.Module):
     """Several feed-forward networks, of which a router picks the likeliest few for each position.
 
     y = sum over the picked of g_e FFN_e(x), where p = softmax(x W_r): with one pick g is its p, with more theirs
-    divided by their sum. In training an expert has room for `expert_capacity` times an even share of a sentence's real
-    positions, first come first served, so no position depends on later ones or on other sentences; who finds none
-    gets 0 from it, and the residual goes by. Otherwise all are served, by computing every expert for every position.
+    divided by their sum. In training an expert has room, by each real position of a sentence, for `expert_capacity`
+    times an even share of those so far, first come first served; who finds none gets 0 from it, and the residual goes
+    by. So no position depends on later ones, not even on how many there are, or on other sentences, and the last are
+    passed by no more often than the first. Otherwise all are served, by computing every expert for every position.
     """
 
     config: config.Model
@@ -50,12 +51,11 @@ class MixtureOfExperts(nn.Module):
 
         picked = picked * real[..., None, None]
         self.sow("balance", "loss", balance(p, picked, real))
-        place = places(picked)
-        share = jnp.sum(real, axis=1) * (model.expert_capacity * model.experts_per_token / p.shape[-1])
-        served = picked * (place < jnp.ceil(share)[:, None, None, None])
-        # A position picks an expert once, so its picks can be summed before they are spread over the rooms' places.
-        place, served = (jnp.sum(a * picked, axis=2) for a in (place, served))  # [B, n, E]
-        slots = jax.nn.one_hot(place.astype(jnp.int32), room(model, x.shape[1])) * served[..., None]  # [B, n, E, room]
+        share = jnp.cumsum(real, axis=1) * (model.expert_capacity * model.experts_per_token / p.shape[-1])
+        taken = places_taken(jnp.sum(picked, axis=2), jnp.ceil(share))
+        served = jnp.diff(taken, axis=1, prepend=0)
+        place = taken.astype(jnp.int32) - 1
+        slots = jax.nn.one_hot(place, room(model, x.shape[1])) * served[..., None]  # [B, n, E, room]
         sent = jnp.einsum("bner,bnd->ebrd", slots.astype(self.dtype), x)
         returned = (slots * weights[..., None]).astype(self.dtype)
         return jnp.einsum("bner,ebrd->bnd", returned, self._each(sent, deterministic=False))
@@ -90,8 +90,12 @@ def balance(p: jax.Array, picked: jax.Array, real: jax.Array) -> jax.Array:
     return p.shape[-1] * jnp.sum(share * jnp.sum(p * real[..., None], axis=(0, 1)) / count)
 
 
-def places(picked: jax.Array) -> jax.Array:
-    """For picks [B, n, picks, E], how many picks of the same expert come before in the sentence."""
-    rows, length, picks, experts = picked.shape
-    flat = picked.reshape(rows, length * picks, experts)
-    return (jnp.cumsum(flat, axis=1) - flat).reshape(picked.shape)
+def places_taken(asked: jax.Array, most: jax.Array) -> jax.Array:
+    """How many places of each expert are taken after each position, [B, n, E].
+
+    A position that asks (1 in `asked` [B, n, E], else 0) takes one unless `most` [B, n], which never falls, are taken:
+    taken_t = min(taken_{t-1} + asked_t, most_t). Written out, that is the sum of all who asked, less the largest excess
+    of such a sum over `most` so far.
+    """
+    asking = jnp.cumsum(asked, axis=1)
+    return asking + jnp.minimum(0, jax.lax.cummin(most[..., None] - asking, axis=1))
