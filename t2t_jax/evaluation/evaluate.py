@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from t2t_jax.parallel.precompile import background_compiler
 from t2t_jax.training import calls, metrics, trained
 from t2t_jax.training.state import count_parameters
 from t2t_jax.training.throughput import totals
-from t2t_jax.training.trained import Trained
 from t2t_jax.training.validation import HeldOut, HeldOutLoss
 
 ATTENTION = "attention.json"
@@ -110,7 +110,8 @@ class Evaluator:
             if result.answers:
                 lines = "".join(f"{answer}\n" for answer in result.answers)
                 write_atomically(self.run / "translations" / f"{result.split}.hypothesis", lines)
-        report = report_of(self.run, self.trained, results)
+        count = count_parameters(self.trained.params, self.trained.transformer)
+        report = report_of(self.run, self.experiment, results, count, self.trained.steps)
         write_atomically(self.run / run_directory.REPORT, json.dumps(report, indent=2) + "\n")
         samples = attention_samples(self._writing[1], results[0]) if self._writing else []
         write_atomically(self.run / ATTENTION, json.dumps(samples) + "\n")
@@ -127,22 +128,24 @@ def translate_all(translator: Translator, lines: list[str], description: str) ->
         return [best for best, *_ in translator.collect(len(lines), 1, share)]
 
 
-def report_of(run: Path, model: Trained, results: list[SplitResult]) -> dict[str, Any]:
+def report_of(
+    run: Path, experiment: config.Experiment, results: list[SplitResult], parameters: int, steps: Sequence[int]
+) -> dict[str, Any]:
     """What report.json says: the scores, what they are of, and what training took, where and when."""
-    first, steps = results[0], list(model.steps)
+    first = results[0]
     logged = metrics.read(run)
     cost = totals(logged)
     trained = calls.read(run)
     last = trained[-1] if trained else {"command": None, **machine.circumstances()}
     return {
-        "name": model.experiment.name,
+        "name": experiment.name,
         "split": first.split,
         **first.scores.headline(),
         "perplexity": round(first.loss.perplexity, 2),
-        "parameters": count_parameters(model.params, model.transformer),
-        "config_hash": trajectory.config_hash(model.experiment),
+        "parameters": parameters,
+        "config_hash": trajectory.config_hash(experiment),
         "steps": steps[-1],
-        "averaged_steps": steps,
+        "averaged_steps": list(steps),
         "epochs": next((entry["epoch"] for entry in reversed(logged) if entry["step"] <= steps[-1]), None),
         "training_seconds": cost.pop("seconds") or 0.0,
         **{f"training_{name}": value for name, value in cost.items()},
