@@ -21,6 +21,7 @@ from t2t_jax.model import EncoderDecoder
 from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.channel import Channel
 from t2t_jax.symbols import EOS_ID, PAD_ID
+from t2t_jax.training.state import Params
 from t2t_jax.training.trained import Trained, load
 
 # Padded source lengths, end of sentence included: a closed set, so that few searches are compiled whatever comes in.
@@ -107,6 +108,11 @@ class Translator:
     def transformer(self) -> EncoderDecoder:
         """The (first) model."""
         return self.members[0].transformer
+
+    @property
+    def params(self) -> Params:
+        """Its parameters."""
+        return self.members[0].params
 
     @property
     def seconds_compiling(self) -> float:
