@@ -20,33 +20,13 @@ from benchmarks.sizes import SIZES, Size
 def ours(size: Size) -> tuple[Callable[[int], None], dict[str, str]]:
     """Training's own compiled step on one device."""
     import jax
-    import numpy as np
 
-    from t2t_jax import config, model
-    from t2t_jax.data.pipeline import Batch
-    from t2t_jax.parallel import mesh as meshes
+    from benchmarks.training_steps import training_steps
+    from t2t_jax import config
     from t2t_jax.parallel.memory import keep_freed_memory
-    from t2t_jax.training import state
-    from t2t_jax.training.lowering import train_step_on
-    from t2t_jax.training.optimizer import make_optimizer
 
     keep_freed_memory()
-    mesh = meshes.make_mesh(config.Mesh(), jax.devices()[:1])
-    transformer = model.build(size.model, size.vocabulary)
-    optimizer = make_optimizer(config.Optimizer(), size.model.d_model)
-    abstract, _ = state.abstract_state(transformer, optimizer, mesh)
-    step = train_step_on(mesh, transformer, optimizer, config.Training(), abstract)(size.shape).compile()
-    rng, rows = np.random.default_rng(0), meshes.Rows(mesh)
-    sides = (rng.integers(4, size.vocabulary, (size.shape.rows, n)).astype(np.int32) for n in size.shape[:2])
-    batch = Batch(*(rows.place(side, size.shape.rows) for side in sides))
-    carried = state.init_state(transformer, optimizer, mesh, 1)
-
-    def run(steps: int) -> None:
-        nonlocal carried
-        for _ in range(steps):
-            carried, metrics = step(carried, batch)
-        jax.block_until_ready((carried, metrics))
-
+    run, _ = training_steps(config.Experiment(model=size.model), size.vocabulary, size.shape)
     return run, {"jax": jax.__version__}
 
 

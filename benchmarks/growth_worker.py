@@ -34,32 +34,13 @@ def _begin(devices: int) -> None:
 
 def compile_case(case: Case) -> dict[str, int]:
     """Compile training's own step and take one; returns the compiler's bytes for one device."""
-    import jax
-    import numpy as np
+    from benchmarks.training_steps import training_steps
+    from t2t_jax import config
 
-    from t2t_jax import config, model
-    from t2t_jax.data.pipeline import Batch
-    from t2t_jax.parallel import mesh as meshes
-    from t2t_jax.training import state
-    from t2t_jax.training.lowering import train_step_on
-    from t2t_jax.training.optimizer import make_optimizer
-
-    mesh = meshes.make_mesh(case.mesh, jax.devices()[: case.devices])
-    transformer = model.build(case.model, case.vocabulary)
-    optimizer = make_optimizer(config.Optimizer(), case.d_model)
-    abstract, _ = state.abstract_state(transformer, optimizer, mesh)
-    compiled = train_step_on(mesh, transformer, optimizer, config.Training(), abstract)(case.shape).compile()
-    rng, rows = np.random.default_rng(0), meshes.Rows(mesh)
-    sides = (rng.integers(4, case.vocabulary, (case.rows, case.length)).astype(np.int32) for _ in range(2))
-    batch = Batch(*(rows.place(side, case.rows) for side in sides))
-    carried = state.init_state(transformer, optimizer, mesh, 1)
-
-    def step() -> None:
-        nonlocal carried
-        carried, _ = jax.block_until_ready(compiled(carried, batch))
-
-    step()
-    _steps[case] = step
+    experiment = config.Experiment(model=case.model, mesh=case.mesh)
+    run, compiled = training_steps(experiment, case.vocabulary, case.shape, case.devices)
+    run(1)
+    _steps[case] = lambda: run(1)
     memory = compiled.memory_analysis()
     return {"arguments": memory.argument_size_in_bytes, "temporaries": memory.temp_size_in_bytes}
 

@@ -12,54 +12,28 @@ The numbers are printed (as a table, or with --json as one object) and put on a 
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
-import numpy as np
-
 from benchmarks import page, page_command
 from benchmarks.decoding_steps import STEPS, Sizes, decoding_steps
 from benchmarks.timing import mean_seconds
+from benchmarks.training_steps import training_steps
 from t2t_jax import config, model, progress
 from t2t_jax.data.batching import Shape
-from t2t_jax.data.pipeline import Batch
 from t2t_jax.errors import UserError
 from t2t_jax.experiment_file import load_sweep
 from t2t_jax.model import EncoderDecoder
-from t2t_jax.parallel import mesh as meshes
 from t2t_jax.parallel.memory import keep_freed_memory
 from t2t_jax.parallel.platform import choose_platform
 from t2t_jax.sweeps.forecast import aligned
-from t2t_jax.training import state
-from t2t_jax.training.lowering import train_step_on
-from t2t_jax.training.optimizer import make_optimizer
 
 SENTENCES = 32
 TURN = 0.3
 WAYS = ("training", "decoding")
-
-
-def training_step(experiment: config.Experiment, shape: Shape) -> Callable[[], object]:
-    """A function that takes a training step on one batch, full of tokens."""
-    mesh, training = meshes.make_mesh(config.Mesh(), jax.devices()[:1]), experiment.training
-    vocabulary = experiment.data.vocabulary_size
-    transformer = model.build(experiment.model, vocabulary, training=training)
-    optimizer = make_optimizer(experiment.optimizer, experiment.model.d_model)
-    abstract, _ = state.abstract_state(transformer, optimizer, mesh)
-    compiled = train_step_on(mesh, transformer, optimizer, training, abstract)(shape).compile()
-    rng, rows = np.random.default_rng(0), meshes.Rows(mesh)
-    sides = (rng.integers(4, vocabulary, (shape.rows, n)).astype(np.int32) for n in (shape.source, shape.target))
-    batch = Batch(*(rows.place(side, shape.rows) for side in sides))
-    carried = state.init_state(transformer, optimizer, mesh, training.seed)
-
-    def step() -> None:
-        nonlocal carried
-        carried, _ = jax.block_until_ready(compiled(carried, batch))
-
-    return step
 
 
 def search_step(experiment: config.Experiment, shape: Shape) -> Callable[[], object] | None:
@@ -77,7 +51,8 @@ def measure(rows: Mapping[str, config.Experiment], shape: Shape, rounds: int) ->
     runs: dict[tuple[str, str], Callable[[], object]] = {}
     with progress.bar() as bar:
         for name, experiment in bar.track(rows.items(), description="compiling"):
-            runs[name, "training"] = training_step(experiment, shape)
+            train, _ = training_steps(experiment, experiment.data.vocabulary_size, shape)
+            runs[name, "training"] = functools.partial(train, 1)
             if (search := search_step(experiment, shape)) is not None:
                 runs[name, "decoding"] = search
         for run in runs.values():
