@@ -198,11 +198,11 @@ def tick(value: float, _: int = 0) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:g}"
 
 
-def label(piece: str) -> str:
+def label(piece: str, longest: int = LONGEST_LABEL) -> str:
     """A token as a reader should see it: spaces visible, control characters not obeyed, not too long."""
     shown = piece.replace("▁", "␣")
     shown = "".join("�" if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c for c in shown)
-    return shown if len(shown) <= LONGEST_LABEL else shown[: LONGEST_LABEL - 1] + "…"
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def text_width(text: str) -> float:

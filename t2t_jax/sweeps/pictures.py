@@ -64,6 +64,8 @@ AS_IS = {colour: colour for colour in LIGHT}
 
 PNG_DENSITY = 2.0  # pixels of a PNG for one of the page
 LINE = 17  # pixels from one label to the next
+ABOVE = (0, "center"), (7, "bottom")  # where the number of a point goes: across, and up or down
+LONGEST_NAME = 24  # of a row, in characters
 
 Palette = Mapping[str, str]
 
@@ -109,7 +111,7 @@ def _hue(result: Result, table: Table) -> str:
 
 
 def _shown(name: str) -> str:
-    return plots.label(name)
+    return plots.label(name, LONGEST_NAME)
 
 
 def _curves(table: Table) -> list[Picture]:
@@ -132,10 +134,9 @@ def _curves(table: Table) -> list[Picture]:
         ink = palette[plots.INK]
         axes = figure.add_axes((58 / 760, 44 / height, (760 - 58 - room) / 760, (height - 60) / height))
         last = [[line[-1][1] for line in lines] for _, lines in curves]
-        low, high = min(map(min, last)), max(map(max, last))
         values = [y for _, lines in curves for line in lines for _, y in line]
         # What happens at the end is what differs; the way down from the beginning is the same for all.
-        low = min(values)
+        low, high = min(values), max(map(max, last))
         top = min(max(values), high + max(2.5 * (high - low), 0.1 * abs(high)))
         margin = 0.04 * (top - low) or 0.1
         axes.set_ylim(low - margin, top + margin)
@@ -253,13 +254,15 @@ def _quality(table: Table, name: str) -> list[Picture]:
         found = [(result, value, spread) for result, value in chosen if (spread := result.spread(figure_of))]
         places = range(len(found))
         means = [spread.mean for *_, spread in found]
-        axes.plot(places, means, color=colour, linewidth=1.6, zorder=1)
+        ordered = not isinstance(base, str)  # kinds have nothing between them that a line could stand for
+        if ordered:
+            axes.plot(places, means, color=colour, linewidth=1.6, zorder=1)
         for place, (result, _, spread) in zip(places, found, strict=True):
             if spread.deviation is not None:
                 axes.errorbar([place], [spread.mean], [spread.deviation], color=colour, capsize=4, linewidth=1.4)
             fill = palette[plots.INK] if result is table.base else colour
             axes.plot([place], [spread.mean], "o", color=fill, markersize=8, zorder=3)
-            (x, ha), (y, va) = beside(means, place)
+            (x, ha), (y, va) = beside(means, place) if ordered else ABOVE
             axes.annotate(
                 f"{spread.mean:.2f}", (place, spread.mean), (x, y), textcoords="offset points", ha=ha, va=va,
                 color=ink, fontweight="bold" if result is table.base else "normal",
