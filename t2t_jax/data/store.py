@@ -26,6 +26,7 @@ from t2t_jax import config, progress
 from t2t_jax.data import tokenising
 from t2t_jax.data import tokenizer as tokenizers
 from t2t_jax.data.cleaning import look_reversed
+from t2t_jax.data.digits_source import VOCABULARY
 from t2t_jax.data.masking import Masking, of_task
 from t2t_jax.data.sources import SPLITS, Pair, Source, Split, digests, open_source
 from t2t_jax.data.tokenising import SIDES
@@ -372,17 +373,22 @@ def _tokenizer(data: config.Data, source: Source, directory: Path) -> Tokenizer:
             if isinstance(tokenizer, tokenizers.BracketTokenizer) != (data.task == "parsing"):
                 raise DataError(f"data: the tokenizer of {str(reused)!r} is for another task than {data.task}.")
         else:
-            progress.say(f"Making a vocabulary of {data.vocabulary_size:,} entries ({data.tokenizer}) …")
-            pairs: Iterable[Pair] = progress.track(source.pairs("train"), "sampling", "pairs")
-            if data.tokenizer == "sentencepiece":
-                pairs = tokenizers.sample(pairs, data.vocabulary_sample)
-            if data.task == "parsing":
-                trees = ((source, target) for source, target in pairs if source is not None and target is not None)
-                tokenizer = tokenizers.train_on_trees(data, trees)
-            else:
-                tokenizer = tokenizers.train(data, (line for pair in pairs for line in pair if line is not None))
+            tokenizer = _new_tokenizer(data, source)
         tokenizer.save(directory)
     return tokenizers.load(directory)
+
+
+def _new_tokenizer(data: config.Data, source: Source) -> Tokenizer:
+    if data.task == "digits":
+        return tokenizers.of_words(data, VOCABULARY)
+    progress.say(f"Making a vocabulary of {data.vocabulary_size:,} entries ({data.tokenizer}) …")
+    pairs: Iterable[Pair] = progress.track(source.pairs("train"), "sampling", "pairs")
+    if data.tokenizer == "sentencepiece":
+        pairs = tokenizers.sample(pairs, data.vocabulary_sample)
+    if data.task == "parsing":
+        trees = ((source, target) for source, target in pairs if source is not None and target is not None)
+        return tokenizers.train_on_trees(data, trees)
+    return tokenizers.train(data, (line for pair in pairs for line in pair if line is not None))
 
 
 def _look_over(source: Source, directory: Path) -> None:

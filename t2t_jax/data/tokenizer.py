@@ -268,6 +268,21 @@ def train(data: config.Data, lines: Iterable[str]) -> Tokenizer:
     return SentencePieceTokenizer(_train_sentencepiece(data, lines))
 
 
+def of_words(data: config.Data, words: Sequence[str]) -> WhitespaceTokenizer:
+    """A vocabulary of these words, in this order.
+
+    Raises:
+      ConfigError: there are more than `vocabulary_size` leaves room for.
+    """
+    entries = [*SPECIAL_SYMBOLS, *words]
+    if len(entries) > data.vocabulary_size:
+        raise ConfigError(
+            f"data: vocabulary_size={data.vocabulary_size} is too small for the {len(entries)} entries of "
+            f"task={data.task!r}."
+        )
+    return WhitespaceTokenizer(entries)
+
+
 def sample(items: Iterable[T], at_most: int) -> list[T]:
     """All items; or, of more than `at_most`, the first and every second, fourth, eighth … behind it."""
     found: list[T] = []

@@ -1,7 +1,7 @@
 """Images as sequences: Dosovitskiy et al., "An image is worth 16x16 words" (2021).
 
-An image is a line of intensities, row by row, each a token of its own. A patch is a linear map of its pixels'
-embeddings; there it is one of the intensities themselves.
+An image is a line of intensities, row by row, each a token of its own. The vocabulary begins with them, from dark to
+bright, so that a token's place in it is how bright it is.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from t2t_jax.model.encoder_decoder import EncoderDecoder
 from t2t_jax.model.layers import EncoderLayer
 from t2t_jax.model.linear import linear
 from t2t_jax.model.parameters import parameter
+from t2t_jax.model.sequence_model import Unprojected
+from t2t_jax.symbols import PAD_ID, SPECIAL_SYMBOLS
 
 
 class ClassCache(NamedTuple):
@@ -39,9 +41,8 @@ class PatchClassifier(EncoderDecoder):
         super().setup()
         d_model, area = self.config.d_model, self.config.patch_size**2
         self.positions = sublayers.positions(self.config)
-        split = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform", in_axis=(0, 1), out_axis=2)
-        self.patch = linear(self, "patch", split, (None, "embed", None), (area, d_model, d_model), self.dtype, inputs=2)
         small = nn.initializers.normal(d_model**-0.5)
+        self.patch = linear(self, "patch", small, (None, "embed"), (area, d_model), self.dtype)
         self.class_token = parameter(self, "class", small, (None,), (d_model,))
         self.end = parameter(self, "end", small, (None,), (d_model,))
         given = self.config, self.dtype, self.fused, self.positions
@@ -52,14 +53,28 @@ class PatchClassifier(EncoderDecoder):
     def alignment(self) -> None:
         """As for every `EncoderDecoder`: nothing is written that could be aligned."""
 
+    def unprojected(self, source: jax.Array, target: jax.Array, *, deterministic: bool) -> Unprojected:
+        """As for every `SequenceModel`."""
+        gold = self.embedding[target]
+        memory = self.encode(source, deterministic=deterministic)
+        return self._to_be_projected(
+            self._decode(memory, source != PAD_ID, gold, target != PAD_ID, deterministic), gold
+        )
+
+    def encode(self, source: jax.Array, *, deterministic: bool) -> jax.Array:
+        """Pixels as token ids [B, S] to the encoder's output [B, 1 + patches, D]."""
+        bright = self.config.image_levels - 1
+        intensities = jnp.clip(source - len(SPECIAL_SYMBOLS), 0, bright)[..., None] / bright
+        return self._encode(intensities, source != PAD_ID, deterministic)
+
     def _encode(self, rows: jax.Array, real: jax.Array, deterministic: bool) -> jax.Array:
-        """Of pixels [B, S, D] to [B, 1 + patches, D]; those that a line has too many go, those that it lacks are 0."""
+        """Of intensities [B, S, 1] from 0 to 1; those that a line has too many go, those that it lacks are 0."""
         side, patch = self.config.image_size, self.config.patch_size
-        (count, length, width), across = rows.shape, side // patch
+        (count, length, _), across = rows.shape, side // patch
         pixels = jnp.pad(rows, [(0, 0), (0, max(0, side**2 - length)), (0, 0)])[:, : side**2]
-        grid = jnp.swapaxes(pixels.reshape(count, across, patch, across, patch, width), 2, 3)
-        patches = self.patch(grid.reshape(count, across**2, patch**2, width))
-        first = jnp.broadcast_to(self.class_token, (count, 1, width))
+        grid = jnp.swapaxes(pixels.reshape(count, across, patch, across, patch), 2, 3)
+        patches = self.patch(grid.reshape(count, across**2, patch**2))
+        first = jnp.broadcast_to(self.class_token, (count, 1, self.config.d_model))
         x = jnp.concatenate([first, patches.astype(jnp.float32)], axis=1)
         x = self._embed(x, self.positions(x.shape[1]), deterministic)
         there = jnp.broadcast_to(real[:, None, None, :1], (count, 1, 1, x.shape[1]))  # an image is whole

@@ -65,7 +65,7 @@ def encoder_only(model: config.Model, source: int, target: int) -> int:
 def vision(model: config.Model, source: int, target: int) -> int:
     """One stack over patches and a class token."""
     patches = (model.image_size // model.patch_size) ** 2
-    embedded = patches * model.patch_size**2 * model.d_model**2
+    embedded = patches * model.patch_size**2 * model.d_model
     return embedded + stack(model, patches + 1, model.encoder_attention)
 
 

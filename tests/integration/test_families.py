@@ -134,7 +134,7 @@ def test_digits_from_patches(tmp_path: Path, capsys) -> None:
     run = tmp_path / "run"
     assert main(["train", "experiments/digits.py", *settings, "--workdir", str(run)]) == 0
     report = json.loads((run / "report.json").read_text())
-    assert report["accuracy"] > 20, "one in ten by chance"
+    assert report["accuracy"] > 60, "it was 86 when this was written, and 10 is chance"
     assert f"test  accuracy {report['accuracy']:.2f}" in capsys.readouterr().out
     found = (run / "translations" / "test.hypothesis").read_text().splitlines()
     right = (run / "translations" / "test.target").read_text().splitlines()

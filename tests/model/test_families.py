@@ -107,16 +107,16 @@ def test_an_encoder_alone_sees_both_sides(changes, random_params):
 
 
 def test_a_classifier_of_patches(random_params):
-    settings = replace(PLAIN, family="vision", image_size=4, norm="pre", positions="learned")
+    settings = replace(PLAIN, family="vision", image_size=4, image_levels=5, norm="pre", positions="learned")
     module = model.build(settings, VOCABULARY)
     params = random_params(module)
-    image = np.random.default_rng(0).integers(4, VOCABULARY, (4, 4))
+    image = np.random.default_rng(0).integers(4, 4 + 5, (4, 4))
     source = np.array([[*image.reshape(-1), 3], [0] * 17])
     run = jax.jit(lambda p, target: module.apply({"params": p}, source, target, deterministic=True))
     logits, others = (run(params, np.array([target, target])) for target in ([5, 3], [9, 3]))
     p = jax.tree.map(np.float64, params)
     patches = [image[i : i + 2, j : j + 2].reshape(-1) for i in (0, 2) for j in (0, 2)]
-    x = np.stack([p["class"], *(np.einsum("pd,pde->e", p["embedding"][patch], p["patch"]) for patch in patches)])
+    x = np.stack([p["class"], *((patch - 4) / 4 @ p["patch"] for patch in patches)])
     x = x * 8**0.5 + p["positions"]["table"][:5]
     for i in range(2):
         x = layer(settings, p[f"encoder_{i}"], x, causal=False)

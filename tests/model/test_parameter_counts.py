@@ -78,7 +78,7 @@ DENSE, NORM = 2 * 512 * 2048 + 2048 + 512, 2 * 512
         ),
         ({"family": "decoder"}, -6 * (DECODER + DENSE + 3 * NORM)),
         ({"family": "encoder"}, -6 * (DECODER + DENSE + 3 * NORM)),
-        ({"family": "vision"}, 4 * 512**2 + 2 * 512 - 6 * (DECODER + DENSE + 3 * NORM)),
+        ({"family": "vision"}, 4 * 512 + 2 * 512 - 6 * (DECODER + DENSE + 3 * NORM)),
         ({"family": "decoder", "norm": "pre"}, NORM - 6 * (DECODER + DENSE + 3 * NORM)),
         (
             {"family": "convolutional"},
