@@ -10,10 +10,11 @@ from typing import Any
 
 import jax
 
-from t2t_jax import run_directory, run_lock
+from t2t_jax import run_lock
 from t2t_jax.command_line import DONE, FAILED, STOPPED
 from t2t_jax.commands import training
 from t2t_jax.errors import ConfigError, RunError, exit_status, in_one_line
+from t2t_jax.evaluation.measures import measure_of
 from t2t_jax.options import Sweep, Train, TrainRow
 from t2t_jax.progress import say
 from t2t_jax.sweeps import cluster, forecast, local, report, rows
@@ -21,7 +22,7 @@ from t2t_jax.sweeps.live import LiveTable, title
 from t2t_jax.sweeps.rows import Row, State
 from t2t_jax.training import calls
 
-REPORTED = ("parameters", "split", "perplexity", "bleu", "f1")
+REPORTED = ("parameters", "split", "perplexity", "bleu", "f1", "accuracy")
 
 
 def sweep(targets: Sequence[Path], options: Sweep) -> int:
@@ -52,9 +53,10 @@ def sweep(targets: Sequence[Path], options: Sweep) -> int:
         else:
             with LiveTable(planned, _states(planned)) as live:
                 undisturbed = local.train(ready, options.jobs, live.show)
-            if wanted or not (directory / run_directory.PAGE).is_file():
-                say(f"Report: {report.write(directory)}")
-    states = _states(planned)
+        states = _states(planned)
+        # Of jobs that are only now in the queue there is nothing to tell.
+        if options.launcher != "slurm" or any(state.kind == "done" for state in states.values()):
+            say(f"Report: {report.write(directory)}")
     print(json.dumps(_as_json(planned, states), indent=2) if options.json else _as_text(planned, states))
     kinds = {state.kind for state in states.values()}
     if undisturbed and "failed" in kinds:
@@ -106,6 +108,7 @@ def _refuse_foreign(planned: rows.Sweep) -> None:
 
 
 def _as_json(planned: rows.Sweep, states: dict[Row, State]) -> dict[str, Any]:
+    reports = {row: rows.read_report(row) or {} for row in planned.rows}
     return {
         "sweep": planned.name,
         "directory": str(planned.directory),
@@ -119,10 +122,7 @@ def _as_json(planned: rows.Sweep, states: dict[Row, State]) -> dict[str, Any]:
                 "step": states[row].step,
                 "num_steps": row.experiment.training.num_steps,
                 "reason": states[row].reason,
-                **{
-                    key: (rows.read_report(row) or {}).get(key)
-                    for key in ("parameters", "split", "perplexity", "bleu", "f1")
-                },
+                **{key: reports[row].get(key) for key in REPORTED},
             }
             for row in planned.rows
         ],
@@ -130,13 +130,13 @@ def _as_json(planned: rows.Sweep, states: dict[Row, State]) -> dict[str, Any]:
 
 
 def _as_text(planned: rows.Sweep, states: dict[Row, State]) -> str:
-    name, title_of_score = ("f1", "F1") if planned.rows[0].experiment.data.task == "parsing" else ("bleu", "BLEU")
-    lines = [["row", "parameters", "perplexity", title_of_score, "state"]]
+    measure = measure_of(planned.rows[0].experiment)
+    lines = [["row", "parameters", "perplexity", measure.title, "state"]]
     for row in planned.rows:
         state, report = states[row], rows.read_report(row)
         told = [""] * 3
         if report:
-            score = report.get(name)
+            score = report.get(measure.key)
             told = [f"{report['parameters']:,}", f"{report['perplexity']:.2f}", "" if score is None else f"{score:.2f}"]
         at = f" at step {state.step:,}" if state.kind == "stopped" else ""
         lines.append([title(row, planned), *told, state.kind + at + (f": {state.reason}" if state.reason else "")])

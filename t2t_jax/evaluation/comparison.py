@@ -37,9 +37,9 @@ class Comparison:
     difference_interval: tuple[float, float]
     """The middle 95% of the differences (second minus first) in samples of the same lines."""
     p_bootstrap: float
-    """Paired bootstrap resampling."""
+    """Paired bootstrap resampling, as sacreBLEU has it: differences larger in one direction."""
     p_randomization: float
-    """Paired approximate randomisation."""
+    """Paired approximate randomisation: differences larger in either direction."""
     signatures: dict[str, str]
     """By test: all that its result depends on, the seed and the number of samples among them."""
 
@@ -144,6 +144,16 @@ def compare(
     return Comparison(
         names, protocol.name, len(references), (one, other), differences, p_bootstrap, p_randomization, signatures
     )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values of several tests, each made as large as the number of tests asks for; Holm (1979)."""
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = largest
+    return adjusted
 
 
 def _sampled_differences(

@@ -39,11 +39,17 @@ def in_queue(sweep: Sweep) -> dict[Row, State]:
     """Rows that have a job which has not ended, and how far they are.
 
     A row whose job Slurm has ended with a failure, memory run out for example, has failed, and is recorded as such.
+
+    Raises:
+      RunError: there are such jobs, but Slurm does not say whether they wait.
     """
     jobs = _read_jobs(sweep)
     if not jobs or shutil.which("squeue") is None:
         return {}
-    queued = dict(line.split() for line in _asked("squeue", "--noheader", "--format=%A %T", f"--user={os.getuid()}"))
+    lines = _asked("squeue", "--noheader", "--format=%A %T", f"--user={os.getuid()}")
+    if lines is None:  # which is not an empty queue: rows would be submitted twice
+        raise RunError("Slurm does not say which of the sweep's jobs are in its queue; give the command again later.")
+    queued = dict(line.split() for line in lines)
     found = {}
     for row in sweep.rows:
         job = jobs.get(row.directory.name)
@@ -60,20 +66,20 @@ def in_queue(sweep: Sweep) -> dict[Row, State]:
 
 def _end_of(job: str) -> str:
     """The state of a job that has left the queue, as far as Slurm still knows it."""
-    for line in _asked("scontrol", "--oneliner", "show", "job", job):
+    for line in _asked("scontrol", "--oneliner", "show", "job", job) or ():
         if match := re.search(r"\bJobState=(\w+)", line):
             return match[1]
     told = _asked("sacct", "--noheader", "--allocations", "--parsable2", "--format=State", f"--jobs={job}")
     return told[-1].split()[0] if told else ""
 
 
-def _asked(*command: str) -> list[str]:
-    """The lines that a command of Slurm prints; none when it fails."""
+def _asked(*command: str) -> list[str] | None:
+    """The lines that a command of Slurm prints; None when it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
-        return []
-    return done.stdout.splitlines() if done.returncode == 0 else []
+        return None
+    return done.stdout.splitlines() if done.returncode == 0 else None
 
 
 def _read_jobs(sweep: Sweep) -> dict[str, str]:

@@ -57,6 +57,9 @@ SAME_PERPLEXITY, SAME_BLEU = 0.005, 0.1
 """Differences to base that count as none: of perplexity as a share of base's, of BLEU in points."""
 
 
+WITHIN_CHANCE = ", within chance"
+
+
 @dataclass(frozen=True)
 class Direction:
     """A row beside the rows of Table 3 that change the same things in the same direction, as differences to base."""
@@ -73,7 +76,9 @@ class Direction:
 
 def directions(table: Table) -> list[Direction]:
     """Every done row of the sweep that has its like in Table 3, but base."""
-    split, protocol = table.headline
+    split, protocol = table.split, table.measure.protocol
+    if protocol is None:
+        return []
     base = table.base
     home = paper_numbers.TABLE_3["base"]
     figures = perplexity(split), bleu(split, protocol)
@@ -90,6 +95,8 @@ def directions(table: Table) -> list[Direction]:
         if not alike or beyond(result, base) or not result.comparable or None in here or None in own:
             continue
         delta_ppl, delta_bleu = (h.mean - b.mean for h, b in zip(here, own, strict=True))  # type: ignore[union-attr]
+        if isinstance(result.versus, Comparison) and len(result.runs) == 1:  # reports have it rounded
+            delta_bleu = result.versus.difference
         there_ppl = [row.perplexity - home.perplexity for row in alike.values()]
         there_bleu = [row.bleu - home.bleu for row in alike.values()]
         least = SAME_PERPLEXITY * own[0].mean  # type: ignore[union-attr]
@@ -103,7 +110,7 @@ def directions(table: Table) -> list[Direction]:
                 delta_bleu,
                 there_bleu,
                 _verdict(_sign(delta_bleu, SAME_BLEU), {_sign(d, SAME_BLEU) for d in there_bleu})
-                + ("" if _is_certain(result) else ", within chance"),
+                + ("" if _is_certain(result) else WITHIN_CHANCE),
             )
         )
     return found

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from t2t_jax.evaluation.comparison import Comparison
 from t2t_jax.sweeps import directions, table
 from t2t_jax.sweeps.table import (
+    Figure,
     Spread,
     Table,
     bleu,
@@ -18,6 +20,7 @@ from t2t_jax.sweeps.table import (
     mebibytes,
     millions,
     perplexity,
+    score,
 )
 
 NOT_COMPARABLE = "not comparable"
@@ -42,16 +45,16 @@ def grids(found: Table) -> list[Grid]:
 
 
 def _scores(found: Table) -> Grid:
-    split, protocol = found.headline
+    split, measure = found.split, found.measure
     lines = []
     seeds = max(len(result.runs) for result in found.results)
     papers = any(result.paper for result in found.results)
     for result in found.results:
-        ppl, score = result.spread(perplexity(split)), result.spread(bleu(split, protocol))
+        ppl, scored = result.spread(perplexity(split)), result.spread(score(split, measure))
         line = [
             result.name,
             _spread(ppl, seeds) + ("" if result.comparable or ppl is None else f" ({NOT_COMPARABLE})"),
-            _spread(score, seeds),
+            _spread(scored, seeds),
             _number(result.spread(millions), ".1f"),
         ]
         if papers:
@@ -63,7 +66,7 @@ def _scores(found: Table) -> Grid:
                 f"{in_paper.mean - row.bleu:+.2f}" if row and in_paper else "",
             ]
         lines.append([*line, result.status])
-    columns = ["row", "perplexity", f"BLEU ({protocol})", "parameters (M)"]
+    columns = ["row", "perplexity", measure.title, "parameters (M)"]
     if papers:
         columns += ["perplexity, paper", "difference", "BLEU, paper", "difference (paper's protocol)"]
     says = f"On the {split} split; perplexity is per target token."
@@ -75,7 +78,6 @@ def _scores(found: Table) -> Grid:
 
 
 def _differences(found: Table) -> Grid:
-    split, protocol = found.headline
     lines, signatures = [], set[str]()
     for result in found.results:
         versus = result.versus
@@ -83,17 +85,19 @@ def _differences(found: Table) -> Grid:
             low, high = versus.difference_interval
             verdict = "by chance" if versus.better is None else ("better" if versus.better == "second" else "worse")
             values = [f"{versus.difference:+.2f}", f"{low:+.2f} … {high:+.2f}"]
-            values += [f"{versus.p_bootstrap:.4f}", f"{versus.p_randomization:.4f}"]
+            values += [f"{p:.4f}" for p in (versus.p_bootstrap, versus.p_randomization, found.adjusted[result.name])]
             lines.append([result.name, verdict, *values, str(result.compared_seed)])
             signatures |= set(versus.signatures.values())
         elif versus is not None:
-            lines.append([result.name, versus, DASH, DASH, DASH, DASH, DASH])
+            lines.append([result.name, versus, *[DASH] * 6])
     says = (
-        f"BLEU ({protocol}) of the {split} split less that of {found.base.name}, with 95% of paired bootstrap samples; "
-        "better or worse only where both tests find p < 0.05. One seed of each is compared."
+        f"{found.measure.title} of the {found.split} split less that of {found.base.name}, with 95% of paired "
+        "bootstrap samples; better or worse only where both tests find p < 0.05. They ask what other sentences would "
+        "do, not what another seed would. Of many rows some go so far by chance: Holm’s is the randomisation’s p "
+        "adjusted for their number. One seed of each is compared."
     )
     says += f" {'; '.join(sorted(signatures))}." if signatures else ""
-    columns = ["row", "verdict", "difference", "95%", "p, bootstrap", "p, randomisation", "seed"]
+    columns = ["row", "verdict", "difference", "95%", "p, bootstrap, one tail", "p, randomisation", "Holm’s p", "seed"]
     return Grid(f"Beside {found.base.name}", says, columns, lines, words=(0, 1))
 
 
@@ -120,12 +124,19 @@ def _directions(found: Table) -> Grid:
         ("Perplexity", {one.result.name: one.perplexity_verdict for one in beside}),
         ("BLEU", {one.result.name: one.bleu_verdict for one in beside}),
     ):
-        agreeing = sum(verdict.startswith("agrees") for verdict in verdicts.values())
+        agreeing = [verdict for verdict in verdicts.values() if verdict.startswith("agrees")]
         contrary = [name for name, verdict in verdicts.items() if verdict.startswith("contrary")]
-        says += f" {what} agrees in {agreeing} of {len(verdicts)} rows"
-        says += f" and goes the other way in {', '.join(contrary)}." if contrary else " and goes the other way in none."
+        says += f" {what} agrees in {len(agreeing)} of {len(verdicts)} rows{_uncertain(agreeing)}"
+        says += f" and goes the other way in {', '.join(contrary) or 'none'}"
+        says += f"{_uncertain([verdicts[name] for name in contrary])}."
     columns = ["row", "in Table 3", "perplexity", "BLEU", "perplexity here", "there", "BLEU here", "there"]
     return Grid("Does it go the paper's way?", says, columns, lines, words=range(4))
+
+
+def _uncertain(verdicts: Sequence[str]) -> str:
+    """How many of them chance may have made, in brackets."""
+    count = sum(verdict.endswith(directions.WITHIN_CHANCE) for verdict in verdicts)
+    return f" ({count} of them within chance)" if count else ""
 
 
 def _costs(found: Table) -> Grid:
@@ -166,18 +177,25 @@ LATER_COSTS = {"memory, MiB": mebibytes, "decoding, tokens/s": decoded_per_secon
 
 def _splits(found: Table) -> Grid:
     splits, protocols = found.splits_and_protocols
+    figures: dict[str, Callable[[str], Figure]] = {"perplexity": perplexity}
+    if found.measure.protocol:
+        figures |= {f"BLEU {name}": functools.partial(_bleu, name) for name in protocols} | {"chrF": chrf}
+    else:
+        figures[found.measure.title] = lambda split: score(split, found.measure)
     lines = []
     for result in found.results:
         for split in splits:
-            scores = [result.spread(bleu(split, protocol)) for protocol in protocols]
-            if any(scores):
-                scores = [result.spread(perplexity(split)), *scores, result.spread(chrf(split))]
-                lines.append([result.name, split, *map(_spread, scores)])
+            spreads = [result.spread(of(split)) for of in figures.values()]
+            if any(spreads):
+                lines.append([result.name, split, *map(_spread, spreads)])
     scored = [scores for report in found.reports for scores in report["splits"].values()]
-    signatures = sorted({text for scores in scored for text in scores["signatures"].values()})
+    signatures = sorted({text for scores in scored for text in scores.get("signatures", {}).values()})
     says = f"Signatures: {'; '.join(signatures)}." if signatures else ""
-    columns = ["row", "split", "perplexity", *(f"BLEU {protocol}" for protocol in protocols), "chrF"]
-    return Grid("Every split and protocol", says, columns, lines, words=(0, 1))
+    return Grid("Every split and protocol", says, ["row", "split", *figures], lines, words=(0, 1))
+
+
+def _bleu(protocol: str, split: str) -> Figure:
+    return bleu(split, protocol)
 
 
 def _spread(spread: Spread | None, seeds: int = 1) -> str:

@@ -6,6 +6,7 @@ but for the seed, is that of the experiment that stands for it, and it was finis
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import json
@@ -21,6 +22,7 @@ from t2t_jax import config, run_directory, trajectory
 from t2t_jax.config import Experiment
 from t2t_jax.errors import RunError
 from t2t_jax.evaluation.bleu import PAPER
+from t2t_jax.evaluation.measures import measure_of
 from t2t_jax.experiment_file import load_experiment, load_sweep
 from t2t_jax.files import write_atomically
 from t2t_jax.sweeps.paper_numbers import HARDWARE, PAIRS, PUBLISHED, TABLE_2, TABLE_3, TABLE_4
@@ -163,7 +165,8 @@ class _Book:
         if not found:
             return NOT_RUN
         self.used |= {record.folder for record, _ in found}
-        values = [value for _, value in found]
+        # A seed counts once, however often it is in results/.
+        values = list({record.experiment.training.seed: value for record, value in reversed(found)}.values())
         text = _plain(format(statistics.mean(values), shown))
         if len(values) > 1:
             text += f" ± {_plain(format(statistics.stdev(values), shown))} ({len(values)} seeds)"
@@ -295,15 +298,18 @@ def _others(book: _Book) -> Iterator[str]:
     yield "## Other runs\n"
     yield (
         "Perplexity is per target token of the run's own vocabulary; time is that spent in training steps, without\n"
-        "compiling, validating and scoring. The score of a translation model is BLEU by the protocol in brackets.\n"
+        "compiling, validating and scoring. In brackets is the protocol of BLEU.\n"
     )
     lines, notes = [], []
     for top, records in groups.items():
         sweep = (book.root / top / "table.md").is_file()
         note = f"- [{top.name}](../{top}): `{records[0].report['command']}`"
         notes.append(note + (f"; [its table](../{top}/table.md)" if sweep else ""))
+        seeds = collections.Counter(record.report["name"] for record in records)
         for record in records:
             name = top.name if not sweep else f"{top.name}, {record.report['name']}"
+            if seeds[record.report["name"]] > 1:
+                name += f", seed {record.experiment.training.seed}"
             lines.append((name, *_other_cells(record)))
     columns = ("run", "split", "score", "perplexity", "parameters", "steps", "time", "machine", "date", "config hash")
     yield _table(columns, lines)
@@ -312,10 +318,10 @@ def _others(book: _Book) -> Iterator[str]:
 
 def _other_cells(record: Record) -> tuple[str, ...]:
     report = record.report
-    minutes, protocol = report["training_seconds"] / 60, record.experiment.evaluation.protocol
+    minutes, measure = report["training_seconds"] / 60, measure_of(record.experiment)
     return (
         report["split"],
-        f"F1 {report['f1']:.2f}" if "f1" in report else f"{report['bleu']:.2f} ({protocol})",
+        f"{measure.title} {report[measure.key]:.2f}",
         f"{report['perplexity']:.2f}",
         f"{report['parameters']:,}",
         f"{report['steps']:,}",

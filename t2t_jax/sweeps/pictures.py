@@ -6,6 +6,7 @@ setting has the same colour in all of them.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from t2t_jax.evaluation import plots
 from t2t_jax.evaluation.comparison import Comparison
+from t2t_jax.files import write_atomically
 from t2t_jax.sweeps.directions import FACTORS, factor
-from t2t_jax.sweeps.table import Result, Table, bleu, perplexity
+from t2t_jax.sweeps.table import Result, Table, perplexity, score
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +33,7 @@ HUES = {
     "label smoothing": plots.SEVENTH,
     "positions": plots.EIGHTH,
 }
-OTHER = plots.HEAT  # rows that vary several things
+OTHER = plots.HEAT  # rows that vary several things, or what Table 3 has no column for
 
 # By stand-in: on paper, which is what PNG files get, and on a dark screen.
 LIGHT = {
@@ -92,11 +94,11 @@ class Picture:
 
     def save(self, folder: Path) -> None:
         """Write FOLDER/NAME.png."""
+        drawn = io.BytesIO()
         with plots.blank(self.width, self.height) as figure:
             self.draw(figure, LIGHT)
-            figure.savefig(
-                folder / f"{self.name}.png", dpi=72 * PNG_DENSITY, facecolor="white", metadata={"Software": ""}
-            )
+            figure.savefig(drawn, format="png", dpi=72 * PNG_DENSITY, facecolor="white", metadata={"Software": ""})
+        write_atomically(folder / f"{self.name}.png", drawn.getvalue())
 
 
 def pictures(table: Table) -> list[Picture]:
@@ -189,7 +191,6 @@ def _forest(table: Table) -> list[Picture]:
     found = [(result, result.versus) for result in table.results if isinstance(result.versus, Comparison)]
     if not found:
         return []
-    split, protocol = table.headline
     names = [_shown(result.name) for result, _ in found]
     left, right = max(map(plots.text_width, names)) + 22, 150
     height = 26 * len(found) + 62
@@ -220,7 +221,7 @@ def _forest(table: Table) -> list[Picture]:
         ends = [end for _, versus in found for end in (*versus.difference_interval, 0.0)]
         axes.set_xlim(min(ends) - 0.06 * reach, max(ends) + 0.06 * reach)
         axes.set_xlabel(
-            f"BLEU ({protocol}) more than {_shown(table.base.name)}", loc="right", color=ink, parse_math=False
+            f"{table.measure.title} more than {_shown(table.base.name)}", loc="right", color=ink, parse_math=False
         )
 
     said = ", ".join(f"{result.name} {versus.difference:+.2f}" for result, versus in found)
@@ -228,7 +229,7 @@ def _forest(table: Table) -> list[Picture]:
         Picture(
             "differences",
             f"BLEU beside {table.base.name}",
-            f"{split} split, 95% of bootstrap samples; filled where both tests find p < 0.05",
+            f"{table.split} split, 95% of bootstrap samples; filled where both tests find p < 0.05",
             f"Difference of BLEU to {table.base.name}: {said}.",
             760,
             height,
@@ -238,12 +239,12 @@ def _forest(table: Table) -> list[Picture]:
 
 
 def _quality(table: Table, name: str) -> list[Picture]:
-    """BLEU and perplexity against one varied setting, base among the points."""
+    """Score and perplexity against one varied setting, base among the points."""
     (column,) = FACTORS[name]
-    split, protocol = table.headline
+    split, measure = table.split, table.measure
     rows = [result for result in table.results if result is table.base or factor(result, table.base) == name]
-    points = [(result, result.facts[column]) for result in rows if result.reports]
-    if len(points) < 2 or not table.base.reports:
+    points = [(result, result.facts[column]) for result in rows if result.spread(score(split, measure))]
+    if len(points) < 2 or not any(result is table.base for result, _ in points):
         return []
     base = table.base.facts[column]
     points.sort(key=lambda point: (point[1] != base, point[1]) if isinstance(base, str) else point[1])
@@ -278,7 +279,7 @@ def _quality(table: Table, name: str) -> list[Picture]:
 
     def draw(figure: Figure, palette: Palette) -> None:
         left, right = figure.subplots(1, 2)
-        panel(left, palette, bleu(split, protocol), f"BLEU ({protocol}), {split}", points)
+        panel(left, palette, score(split, measure), f"{measure.title}, {split}", points)
         same = [(result, value) for result, value in points if result.comparable]
         panel(right, palette, perplexity(split), f"perplexity, {split}", same)
         for axes in (left, right):
@@ -286,14 +287,14 @@ def _quality(table: Table, name: str) -> list[Picture]:
         figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.04)
 
     said = ", ".join(
-        f"{value}: {spread.mean:.2f}" for result, value in points if (spread := result.spread(bleu(split, protocol)))
+        f"{value}: {spread.mean:.2f}" for result, value in points if (spread := result.spread(score(split, measure)))
     )
     return [
         Picture(
             name.replace(" ", "-"),
             name if "_" in name else name.capitalize(),
             f"{table.base.name} in bold" + ("; bars: standard deviation over seeds" if _seeds(table) > 1 else ""),
-            f"BLEU and perplexity on the {split} split by {name}. BLEU at {said}.",
+            f"{measure.name} and perplexity on the {split} split by {name}. {measure.name} at {said}.",
             560,
             250,
             draw,

@@ -22,7 +22,7 @@ from t2t_jax.evaluation.comparison import Comparison
 from t2t_jax.files import write_atomically
 from t2t_jax.sweeps import grids, ledger, pictures, rows, table
 from t2t_jax.sweeps.grids import Grid
-from t2t_jax.sweeps.table import Figure, Result, Table, bleu, chrf, figure, perplexity
+from t2t_jax.sweeps.table import Figure, Result, Table, bleu, chrf, figure, perplexity, score
 
 MARKDOWN, CSV, PLOTS = "table.md", "table.csv", "plots"
 ROWS = "rows"  # of what is kept: the records of the runs
@@ -34,21 +34,23 @@ def write(directory: Path) -> Path:
     Raises:
       RunError: no sweep, damaged files in it, or the report cannot be written.
     """
-    found = table.collect(rows.load(directory))
-    drawn = pictures.pictures(found)
-    tables = grids.grids(found)
     try:
-        folder = directory / PLOTS
-        folder.mkdir(exist_ok=True)
-        for left in {path.name for path in folder.glob("*.png")} - {f"{picture.name}.png" for picture in drawn}:
-            (folder / left).unlink()
-        for picture in drawn:
-            picture.save(folder)
-        write_atomically(directory / CSV, _csv(found))
-        write_atomically(directory / MARKDOWN, _markdown(found, tables, drawn))
-        write_atomically(directory / run_directory.PAGE, _page(found, tables, drawn))
+        return _write(table.collect(rows.load(directory)), directory)
     except OSError as error:
         raise RunError(f"The report in {str(directory)!r} cannot be written: {error.strerror or error}.") from None
+
+
+def _write(found: Table, directory: Path) -> Path:
+    drawn, tables = pictures.pictures(found), grids.grids(found)
+    folder = directory / PLOTS
+    folder.mkdir(exist_ok=True)
+    for left in {path.name for path in folder.glob("*.png")} - {f"{picture.name}.png" for picture in drawn}:
+        (folder / left).unlink(missing_ok=True)
+    for picture in drawn:
+        picture.save(folder)
+    write_atomically(directory / CSV, _csv(found))
+    write_atomically(directory / MARKDOWN, _markdown(found, tables, drawn))
+    write_atomically(directory / run_directory.PAGE, _page(found, tables, drawn))
     return directory / run_directory.PAGE
 
 
@@ -65,18 +67,12 @@ def keep(directory: Path, folder: Path) -> None:
         for row in sweep.rows:
             if rows.state(row).kind == "done":
                 ledger.keep(row.directory, folder / ROWS / row.directory.name, sweep.command)
-        for name in (MARKDOWN, CSV, run_directory.PAGE):
-            shutil.copyfile(directory / name, folder / name)
-        (folder / PLOTS).mkdir(exist_ok=True)
-        for picture in (folder / PLOTS).glob("*.png"):
-            picture.unlink()
-        for picture in (directory / PLOTS).glob("*.png"):
-            shutil.copyfile(picture, folder / PLOTS / picture.name)
+        _write(table.without_places(table.collect(sweep)), folder)
 
 
 def _csv(found: Table) -> str:
     """A line for each row; nothing in it that the same seeds would not give again."""
-    split, protocol = found.headline
+    split, measure = found.split, found.measure
     splits, protocols = found.splits_and_protocols
 
     def cell(of: Figure, result: Result, shown: str = ".2f") -> list[str]:
@@ -86,22 +82,28 @@ def _csv(found: Table) -> str:
         return [format(spread.mean, shown), "" if spread.deviation is None else format(spread.deviation, shown)]
 
     header = ["row", "config_hash", "state", "seeds_done", "steps", "parameters"]
-    header += ["perplexity", "perplexity_sd", "perplexity_comparable", "bleu", "bleu_sd"]
-    header += ["bleu_difference", "difference_low", "difference_high", "p_bootstrap", "p_randomization"]
+    header += ["perplexity", "perplexity_sd", "perplexity_comparable", measure.key, f"{measure.key}_sd"]
+    header += ["bleu_difference", "difference_low", "difference_high", "p_bootstrap", "p_randomization", "p_holm"]
     header += ["paper_perplexity", "paper_bleu", "training_flops"]
     header += [f"{name}_perplexity" for name in splits]
-    header += [f"{name}_bleu_{p}" for name in splits for p in protocols] + [f"{name}_chrf" for name in splits]
+    if measure.protocol:
+        others = [(f"{name}_bleu_{p}", bleu(name, p)) for name in splits for p in protocols]
+        others += [(f"{name}_chrf", chrf(name)) for name in splits]
+    else:
+        others = [(f"{name}_{measure.key}", score(name, measure)) for name in splits]
+    header += [name for name, _ in others]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(header)
     for result in found.results:
         first = result.reports[0] if result.reports else {}
         versus, paper = result.versus, result.paper
-        compared = [""] * 5
+        compared = [""] * 6
         if isinstance(versus, Comparison):
             numbers = versus.difference, *versus.difference_interval
             compared = [f"{value:.2f}" for value in numbers]
-            compared += [f"{versus.p_bootstrap:.4f}", f"{versus.p_randomization:.4f}"]
+            ps = versus.p_bootstrap, versus.p_randomization, found.adjusted[result.name]
+            compared += [f"{p:.4f}" for p in ps]
         writer.writerow(
             [
                 _no_formula(result.name),
@@ -112,13 +114,12 @@ def _csv(found: Table) -> str:
                 first.get("parameters", ""),
                 *cell(perplexity(split), result),
                 "yes" if result.comparable else "no",
-                *cell(bleu(split, protocol), result),
+                *cell(score(split, measure), result),
                 *compared,
                 *([f"{paper.perplexity:.2f}", f"{paper.bleu:.1f}"] if paper else ["", ""]),
                 cell(figure("training_flops"), result, ".4e")[0],
                 *(cell(perplexity(name), result)[0] for name in splits),
-                *(cell(bleu(name, p), result)[0] for name in splits for p in protocols),
-                *(cell(chrf(name), result)[0] for name in splits),
+                *(cell(of, result)[0] for _, of in others),
             ]
         )
     return buffer.getvalue()

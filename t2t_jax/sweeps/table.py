@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from t2t_jax import run_directory
 from t2t_jax.data.tokenizer import FILES
 from t2t_jax.errors import UserError
 from t2t_jax.evaluation.bleu import Protocol
-from t2t_jax.evaluation.comparison import Comparison, compare
+from t2t_jax.evaluation.comparison import Comparison, compare, holm
+from t2t_jax.evaluation.measures import Measure, measure_of
 from t2t_jax.evaluation.scored_text import read_contest
 from t2t_jax.sweeps import paper_numbers, rows
 from t2t_jax.sweeps.paper_numbers import Facts, Table3Row
@@ -57,7 +59,7 @@ class Result:
     name: str
     runs: Sequence[Run]
     versus: Comparison | str | None
-    """Base against this row on the headlined split; why there can be none; None for base and for what is not done."""
+    """Base against this row by BLEU; why there can be none; None for base, other measures and what is not done."""
     compared_seed: int | None
     comparable: bool
     """Whether perplexities are of the same tokens as those of base."""
@@ -113,10 +115,20 @@ class Table:
     """The row called base, or else the first."""
 
     @property
-    def headline(self) -> tuple[str, str]:
-        """The split and the protocol of the scores that stand for a row."""
-        evaluation = self.base.runs[0].row.experiment.evaluation
-        return evaluation.splits[0], evaluation.protocol
+    def split(self) -> str:
+        """The split whose scores stand for a row."""
+        return self.base.runs[0].row.experiment.evaluation.splits[0]
+
+    @property
+    def measure(self) -> Measure:
+        """The score that stands for a row."""
+        return measure_of(self.base.runs[0].row.experiment)
+
+    @property
+    def adjusted(self) -> dict[str, float]:
+        """By row, the randomisation's p adjusted for the number of rows that are compared to base."""
+        tested = {result.name: result.versus for result in self.results if isinstance(result.versus, Comparison)}
+        return dict(zip(tested, holm([one.p_randomization for one in tested.values()]), strict=True))
 
     @property
     def reports(self) -> list[Report]:
@@ -160,6 +172,21 @@ def collect(sweep: Sweep) -> Table:
     return Table(sweep, results, next(result for result in results if result.runs is base))
 
 
+def without_places(found: Table) -> Table:
+    """The same without paths of the machine in the reasons for what is missing."""
+
+    def told(reason: str | None) -> str | None:
+        return reason and re.sub(r"(['\"])[~/].*?\1", "DIR", reason)
+
+    def cleaned(result: Result) -> Result:
+        runs = [replace(run, state=replace(run.state, reason=told(run.state.reason))) for run in result.runs]
+        versus = told(result.versus) if isinstance(result.versus, str) else result.versus
+        return replace(result, runs=runs, versus=versus)
+
+    results = {result.name: cleaned(result) for result in found.results}
+    return Table(found.sweep, list(results.values()), results[found.base.name])
+
+
 def spread(values: Iterable[float | None]) -> Spread | None:
     """Mean and standard deviation of the values that there are."""
     found = [value for value in values if value is not None]
@@ -195,6 +222,11 @@ def bleu(split: str, protocol: str) -> Figure:
     return lambda report: report["splits"].get(split, {}).get("bleu", {}).get(protocol)
 
 
+def score(split: str, measure: Measure) -> Figure:
+    """Picks a split's score out of a report."""
+    return lambda report: measure.of(report["splits"].get(split, {}))
+
+
 def perplexity(split: str) -> Figure:
     """Picks a split's perplexity per target token out of a report."""
     return lambda report: report["splits"].get(split, {}).get("perplexity")
@@ -217,6 +249,10 @@ def _versus(base: Sequence[Run], runs: Sequence[Run]) -> tuple[Comparison | str 
         if one.report is None or other.report is None:
             continue
         experiment = one.row.experiment
+        if measure_of(experiment).protocol is None:
+            break
+        if _languages(one.row) != _languages(other.row):
+            return f"another pair of languages than {one.row.name}'s", None
         protocol = Protocol(experiment.evaluation.protocol, experiment.data.target_language)
         try:
             contest = read_contest([one.row.directory, other.row.directory], experiment.evaluation.splits[0])
@@ -225,6 +261,10 @@ def _versus(base: Sequence[Run], runs: Sequence[Run]) -> tuple[Comparison | str 
         except UserError as error:
             return str(error), None
     return None, None
+
+
+def _languages(row: Row) -> tuple[str, str]:
+    return row.experiment.data.source_language, row.experiment.data.target_language
 
 
 def _tokenizer(row: Row) -> str | None:

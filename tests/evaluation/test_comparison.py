@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from t2t_jax import command_line, config
 from t2t_jax.evaluation.bleu import Protocol
-from t2t_jax.evaluation.comparison import compare
+from t2t_jax.evaluation.comparison import compare, holm
 from t2t_jax.symbols import SPECIAL_SYMBOLS
 
 REFERENCE = [f"the {i} small black cats sat on the mat" for i in range(40)]
@@ -103,6 +105,20 @@ def test_a_system_against_itself_is_the_same_and_not_significantly_so() -> None:
     assert (result.difference, result.p_bootstrap, result.p_randomization) == (0, 1, 1)
     assert result.difference_interval == (0, 0)
     assert result.better is None and result.verdict == "The two score the same."
+
+
+def test_several_tests_at_once_ask_for_more() -> None:
+    assert holm([]) == []
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([0.5, 0.6]) == [1.0, 1.0]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
+def test_adjusted_p_values_keep_their_order_and_lie_between_one_test_and_bonferroni(values: list[float]) -> None:
+    adjusted = holm(values)
+    assert all(p <= q <= min(1, len(values) * p) + 1e-12 for p, q in zip(values, adjusted, strict=True))
+    pairs = sorted(zip(values, adjusted, strict=True))
+    assert [q for _, q in pairs] == sorted(q for _, q in pairs)
 
 
 def test_runs_stand_for_their_translations(texts: Path, capsys) -> None:

@@ -17,7 +17,7 @@ from t2t_jax.config import Experiment
 from t2t_jax.decoding.translator import EMPTY
 from t2t_jax.evaluation.bleu import Score
 from t2t_jax.evaluation.evaluate import SplitResult, report_of
-from t2t_jax.evaluation.tasks import TranslationScores
+from t2t_jax.evaluation.tasks import Scores, TranslationScores
 from t2t_jax.sweeps import rows, variants
 from t2t_jax.symbols import SPECIAL_SYMBOLS
 from t2t_jax.training import calls
@@ -74,12 +74,14 @@ def fill(
     worse: int = 0,
     tokenizer: str = "aa",
     utilisation: float | None = None,
+    scores: Scores | None = None,
 ) -> None:
     """Fill the directory of `row`.
 
     Args:
       worse: translations, of the thirty, that lack a word.
       utilisation: of devices with a data sheet.
+      scores: of another task than translation.
     """
     run, experiment = row.directory, row.experiment
     (run / "translations").mkdir(parents=True)
@@ -100,12 +102,12 @@ def fill(
         for side, lines in (("source", SOURCES), ("target", REFERENCES), ("hypothesis", hypotheses)):
             text = "".join(f"{line}\n" for line in lines)
             (run / "translations" / f"{split}.{side}").write_text(text, encoding="utf-8")
-        scores = {
+        by_protocol = {
             name: Score(bleu + points + more, f"signature:{name}", "") for name, more in (("13a", 0.0), ("paper", 0.5))
         }
         loss = HeldOutLoss(3.0, math.log(perplexity + points), 100, 30)
         translations = [EMPTY._replace(text=text, ids=(4,) * 5) for text in hypotheses]
-        told = TranslationScores(scores, Score(55.5, "chrf", ""))
+        told = scores or TranslationScores(by_protocol, Score(55.5, "chrf", ""))
         answers = list(hypotheses)
         results.append(SplitResult(split, loss, told, SOURCES, REFERENCES, translations, answers, 3.0))  # type: ignore[arg-type]
     report = report_of(run, experiment, results, parameters, [STEPS])

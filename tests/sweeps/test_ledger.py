@@ -82,6 +82,13 @@ def strings(tree: Any) -> Iterator[str]:
         yield tree
 
 
+def test_kept_tables_and_pages_hold_no_place_of_a_machine() -> None:
+    places = re.compile(r"(?:^|[\s='\"|;])(?:/(?:tmp|home|root|work|mnt|data|usr|Users)/|~/)")
+    for name in ("*.md", "*.csv", "*.html"):
+        for path in (ROOT / "results").rglob(name):
+            assert not places.search(path.read_text(encoding="utf-8")), path
+
+
 def test_records_hold_no_text_and_no_place_of_a_machine() -> None:
     for path in (ROOT / "results").rglob("*.json"):
         absolute = [
@@ -122,6 +129,13 @@ def test_runs_of_an_experiment_are_its_number(root: Path) -> None:
     assert "Other runs" not in page
 
 
+def test_a_seed_counts_once(root: Path) -> None:
+    record(root, "alone", BASE, "test", 27.0)
+    record(root, "in_a_sweep", BASE, "test", 27.0)
+    cells = lines(ledger.render(root), "Transformer base")[0]
+    assert cells[3].startswith("27.00 [") and cells[3].count("report.json") == 2
+
+
 @pytest.mark.parametrize(
     ("changes", "report"),
     [
@@ -137,14 +151,23 @@ def test_other_runs_are_not_the_papers(root: Path, changes: dict, report: dict) 
     record(root, "nearly", variants.vary(BASE, changes), "test", 27.0, **report)
     page = ledger.render(root)
     assert lines(page, "Transformer base")[0][3] == "not run"
-    assert lines(page, "nearly")[0][1:3] == ["test", "27.00 (13a)"]
+    assert lines(page, "nearly")[0][1:3] == ["test", "BLEU (13a) 27.00"]
 
 
 def test_other_runs_with_what_made_them(root: Path) -> None:
     record(root, "quickstart", QUICK, "test", 26.0)
     (cells,) = lines(ledger.render(root), "quickstart")
     link = f"[`{trajectory.config_hash(QUICK)}`](../results/quickstart/report.json)"
-    known = ["26.00 (13a)", "5.00", "33,644,544", "3,800", "10.0 min", "2 cores (Abacus), 1 GiB", "2024-05-06", link]
+    known = [
+        "BLEU (13a) 26.00",
+        "5.00",
+        "33,644,544",
+        "3,800",
+        "10.0 min",
+        "2 cores (Abacus), 1 GiB",
+        "2024-05-06",
+        link,
+    ]
     assert cells[2:] == known
     assert "- [quickstart](../results/quickstart): `python launch.py train quickstart.py`" in ledger.render(root)
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ from hypothesis import strategies as st
 from t2t_jax import command_line
 from t2t_jax.config import Experiment
 from t2t_jax.errors import RunError
-from t2t_jax.experiment_file import load_sweep
+from t2t_jax.evaluation.tasks import Accuracy
+from t2t_jax.experiment_file import load_experiment, load_sweep
 from t2t_jax.sweeps import directions, ledger, paper_numbers, report, rows, table, variants
 from t2t_jax.sweeps.pictures import beside, spaced
 from tests.sweeps.conftest import Write
@@ -125,6 +127,51 @@ def test_a_half_finished_sweep_says_what_is_missing(plan: Plan, write_run: Write
     assert (broken["row"], broken["perplexity"], broken["bleu"], broken["parameters"]) == ("broken", "", "", "")
 
 
+class Brackets:
+    """The scores of a parser, as far as a report needs them."""
+
+    def __init__(self, f1: float):
+        self.f1 = f1
+
+    def headline(self) -> dict[str, Any]:
+        return {"bleu": None, "bleu_signature": None, "f1": self.f1}
+
+    def as_json(self) -> dict[str, Any]:
+        return {"f1": self.f1}
+
+    def lines(self) -> list[str]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("file", "of", "title", "key"),
+    [
+        ("parsing_gum", Brackets, "F1", "f1"),
+        ("digits", lambda points: Accuracy(points / 100), "accuracy", "accuracy"),
+        ("language_model", lambda points: Accuracy(points / 100), "accuracy", "accuracy"),
+    ],
+)
+def test_tasks_without_bleu_have_their_own_score(
+    file: str, of: Callable[[float], Any], title: str, key: str, write_run: Write, tmp_path: Path, capsys
+) -> None:
+    base = load_experiment(ROOT / "experiments" / f"{file}.py")
+    table = variants.rows(base, {"base": {"num_steps": 40}, "h=2": {"num_steps": 40, "num_heads": 2}})
+    sweep = rows.plan_rows("made_up", tmp_path / "made_up", table)
+    rows.save(sweep)
+    for row, points in zip(sweep.rows, (81.25, 79.5), strict=True):
+        write_run(row, scores=of(points))
+    report.write(sweep.directory)
+    assert [line[key] for line in lines_of(sweep)] == ["81.25", "79.50"]
+    text = text_of(sweep)
+    assert re.search(rf"row perplexity {title} parameters \(M\) state base 6.00 81.25 .*h=2 6.00 79.50", text)
+    assert f"row split perplexity {title} base validation 5.00 81.25 base test 6.00 81.25" in text
+    assert "BLEU" not in text
+    assert {path.stem for path in (sweep.directory / "plots").iterdir()} == {"curves", "heads"}
+    kept = tmp_path / "repository" / "results" / "made_up"
+    assert command_line.main(["report", str(sweep.directory), "--record", str(kept)]) == 0
+    assert f"| validation | {title} 81.25 | 5.00 |" in ledger.render(tmp_path / "repository")
+
+
 def test_nothing_is_done_yet(plan: Plan) -> None:
     sweep = plan({"base": {}, "other": {"dropout": 0.0}})
     report.write(sweep.directory)
@@ -196,23 +243,36 @@ def test_names_and_reasons_are_harmless(plan: Plan, write_run: Write) -> None:
 def test_a_sweep_is_kept_without_checkpoints_text_or_places(
     plan: Plan, write_run: Write, tmp_path: Path, capsys
 ) -> None:
-    sweep = plan({"base": {"data.directory": str(tmp_path / "corpus")}, "h=1": {"num_heads": 1}})
-    write_run(sweep.rows[0])
+    changes = {"h=1": {"num_heads": 1}, "other": {"dropout": 0.2}, "spoilt": {"dropout": 0.3}}
+    sweep = plan({"base": {"data.directory": str(tmp_path / "corpus")}, **changes})
+    for row in (sweep.rows[0], sweep.rows[2], sweep.rows[3]):
+        write_run(row)
+    rows.record_failure(sweep.rows[1], f"'{tmp_path}/corpus/train.en' cannot be read: no such file.", 1)
+    translations = sweep.rows[2].directory / "translations" / "validation.hypothesis"
+    translations.write_text("too few\n")
+    translations.with_name("test.hypothesis").write_text("too few\n")
+    (sweep.rows[3].directory / "translations" / "validation.target").write_text("another text\n" * 30)
     kept = tmp_path / "repository" / "results" / "made_up"
     assert command_line.main(["report", str(sweep.directory), "--record", str(kept)]) == 0
-    run = Path("rows") / sweep.rows[0].directory.name
     files = {path.relative_to(kept) for path in kept.rglob("*") if path.is_file()}
     assert files == {
-        *(Path(name) for name in ("table.md", "table.csv", "report.html", "plots/curves.png")),
-        *(run / name for name in ("report.json", "config.json")),
+        *(Path(name) for name in ("table.md", "table.csv", "report.html", "plots/curves.png", "plots/dropout.png")),
+        *(
+            Path("rows") / sweep.rows[i].directory.name / name
+            for i in (0, 2, 3)
+            for name in ("report.json", "config.json")
+        ),
     }
+    assert "failed: DIR cannot be read: no such file." in (kept / "table.md").read_text(encoding="utf-8")
     for path in kept.rglob("*.*"):
         if path.suffix != ".png" and path.is_file():
             text = path.read_text(encoding="utf-8")
             assert str(tmp_path) not in text and "Katzen" not in text and "/somewhere" not in text, path
-    (record,) = ledger.read_records(tmp_path / "repository")
-    assert record.report["command"] == "python launch.py sweep made_up.py --data.directory DIR"
-    assert record.report["config_hash"] == sweep.rows[0].config_hash
+    records = ledger.read_records(tmp_path / "repository")
+    assert {record.report["command"] for record in records} == {
+        "python launch.py sweep made_up.py --data.directory DIR"
+    }
+    assert {record.report["config_hash"] for record in records} == {sweep.rows[i].config_hash for i in (0, 2, 3)}
 
 
 def test_what_is_kept_replaces_itself_and_nothing_else(plan: Plan, write_run: Write, tmp_path: Path) -> None:
