@@ -22,7 +22,7 @@ def get_config() -> Experiment:
             norm="pre",
             activation="gelu",
             positions="learned",
-            max_positions=80,
+            max_positions=5,  # the class token and the patches
             patch_size=4,
             vocabulary_multiple=8,
         ),

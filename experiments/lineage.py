@@ -14,7 +14,8 @@ changes in base (docs/lineage.md has the formulas), and its parameters are withi
 - "together" is what later decoders combine: pre-norm, RMSNorm, SwiGLU, rotary positions, two heads of keys.
 
 Window and Linformer's length are small enough to mean something for captions of a dozen words.
-Linformer's projections have 128 columns, the longest training sentence, as the learned table has 128 rows.
+Linformer's projections have 128 columns, a column for each position that a sentence may have, as the learned table has
+128 rows.
 
 Attention dropout (0.1 in base) has no meaning for what has no attention weights, so some rows are without it. The row
 "attention dropout=0" is theirs to be compared with. Blockwise attention computes that row's numbers in another order:

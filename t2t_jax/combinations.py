@@ -11,6 +11,9 @@ RELATIVE = ("rotary", "alibi", "t5")
 # Families that learn one task, which no other learns.
 ONLY = {"encoder": "masked_language_model", "vision": "digits"}
 
+# Tasks whose source and target have no lengths in common.
+UNEVEN = ("language_model", "text_to_text", "digits")
+
 # What only a Transformer has, with the value that leaves it out.
 TRANSFORMER_ONLY: dict[str, Any] = {
     "norm": "post",
@@ -86,6 +89,11 @@ def check_computation(model: Any, training: Any) -> None:
         raise ConfigError(
             f"training: attention_kernel and rematerialise are for a Transformer; family={model.family!r} has neither."
         )
+    if model.experts is not None and training.accumulation > 1:
+        raise ConfigError(
+            f"training: accumulation={training.accumulation} would count how evenly experts are picked by parts of a "
+            f"batch, which is not the batch's; leave it at 1 with model.experts={model.experts}."
+        )
     if kernel in ("blockwise", "cudnn") and model.attention_dropout:
         raise ConfigError(
             f"training: attention_kernel={kernel!r} has no dropout on the attention weights; attention_dropout="
@@ -107,6 +115,13 @@ def check_task(model: Any, data: Any) -> None:
             f"model: image_size={model.image_size} and image_levels={model.image_levels} must be 8 and 17, as "
             "task='digits' has them."
         )
+    if data.max_length_ratio is not None and data.task in UNEVEN:
+        raise ConfigError(
+            f"data: the sides of task={data.task!r} differ in length by what they are, so max_length_ratio="
+            f"{data.max_length_ratio} would drop what is to be learned; leave it out."
+        )
+    if data.drop_identical and data.task == "masked_language_model":
+        raise ConfigError("data: both sides of task='masked_language_model' are one text; drop_identical drops all.")
     for family, task in ONLY.items():
         if (model.family == family) != (data.task == task):
             raise ConfigError(

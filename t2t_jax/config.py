@@ -112,7 +112,8 @@ class Model:
         check_positive(self, "image_size", "image_levels", "patch_size")
         check_positive(self, "experts", "experts_per_token", "expert_capacity")
         check_probability(self, "dropout", "attention_dropout", "relu_dropout")
-        if self.d_model % self.num_heads and (self.d_k is None or self.d_v is None):
+        headless = self.family in ("recurrent", "convolutional")
+        if self.d_model % self.num_heads and (self.d_k is None or self.d_v is None) and not headless:
             raise ConfigError(
                 f"model: d_model={self.d_model} is not divisible by num_heads={self.num_heads}; "
                 "change one of them, or give both d_k and d_v."
@@ -422,7 +423,7 @@ class Experiment:
                 f"data.tokenizer_from={self.data.tokenizer_from!r}."
             )
         check_computation(self.model, self.training)
-        if self.model.bounded and self.model.max_positions < self.data.max_length:
+        if self.model.family != "vision" and self.model.bounded and self.model.max_positions < self.data.max_length:
             raise ConfigError(
                 f"model: max_positions={self.model.max_positions} is shorter than data.max_length="
                 f"{self.data.max_length}; a learned table needs a row for every position."

@@ -27,7 +27,7 @@ from tests.combinations import COMBINATIONS
         ({"experts": 0}, "experts=0 must be greater than 0"),
         ({"family": "recurrent", "norm": "pre"}, "family='recurrent' has no norm; leave it at 'post'"),
         ({"family": "recurrent", "positions": "learned"}, "family='recurrent' has no positions='learned'"),
-        ({"family": "recurrent", "d_model": 9, "d_k": 8, "d_v": 8}, "sinusoidal positions need an even d_model"),
+        ({"family": "recurrent", "d_model": 9}, "sinusoidal positions need an even d_model"),
         ({"family": "convolutional", "positions": "rotary"}, "family='convolutional' has no positions='rotary'"),
         ({"family": "convolutional", "experts": 4}, "family='convolutional' has no experts; leave it at None"),
         ({"family": "convolutional", "kernel_width": 4}, "kernel_width=4 must be odd"),
@@ -35,6 +35,7 @@ from tests.combinations import COMBINATIONS
         ({"family": "decoder", "positions": "t5"}, "a table for an encoder and one for a decoder"),
         ({"family": "encoder", "decoder_attention": "window"}, "is not written for decoder_attention='window'"),
         ({"family": "encoder", "positions": "t5"}, "family='encoder' is one of them alone"),
+        ({"family": "vision", "image_levels": 1}, "image_levels=1 must be at least 2"),
         ({"family": "vision", "patch_size": 3}, "patch_size=3 does not divide image_size=8"),
         (
             {"family": "vision", "positions": "learned", "max_positions": 16},
@@ -55,6 +56,7 @@ def test_architectures(changes, sentence):
         (Model(num_kv_heads=2), {"attention_kernel": "cudnn"}, "the paper's attention, not num_kv_heads=2"),
         (Model(positions="alibi"), {"attention_kernel": "cudnn"}, "the paper's attention, not positions='alibi'"),
         (Model(encoder_attention="window"), {"attention_kernel": "cudnn"}, "not encoder_attention='window'"),
+        (Model(experts=4), {"accumulation": 2}, "accumulation=2 would count how evenly experts are picked by parts"),
         (Model(family="recurrent"), {"rematerialise": True}, "family='recurrent' has neither"),
         (Model(family="convolutional"), {"attention_kernel": "blockwise"}, "family='convolutional' has neither"),
     ],
@@ -93,9 +95,37 @@ def test_some_families_learn_one_task(family, task):
         Experiment(model=Model(family=family), data=config.Data(task=task, tokenizer=tokenizer))
 
 
+DIGITS = config.Data(task="digits", tokenizer="whitespace")
+
+
 def test_digits_have_one_size():
-    with pytest.raises(ConfigError, match="image_size=16 must be 8, as task='digits' has them"):
-        Experiment(model=Model(family="vision", image_size=16), data=config.Data(task="digits", tokenizer="whitespace"))
+    with pytest.raises(ConfigError, match="image_size=16 and image_levels=17 must be 8 and 17, as task='digits'"):
+        Experiment(model=Model(family="vision", image_size=16), data=DIGITS)
+    with pytest.raises(ConfigError, match="image_size=8 and image_levels=2 must be 8 and 17"):
+        Experiment(model=Model(family="vision", image_levels=2), data=DIGITS)
+
+
+def test_a_table_of_patches_is_as_long_as_they_are_many():
+    model = Model(family="vision", positions="learned", patch_size=4, max_positions=5)
+    assert Experiment(model=model, data=DIGITS).data.max_length > 5
+
+
+def test_the_displaced_have_no_heads_to_divide_by():
+    assert Model(family="recurrent", d_model=300).num_heads == 8
+    with pytest.raises(ConfigError, match="d_model=300 is not divisible by num_heads=8"):
+        Model(d_model=300)
+
+
+@pytest.mark.parametrize("task", ["language_model", "text_to_text", "digits"])
+def test_lengths_are_not_compared_where_they_have_nothing_in_common(task):
+    family, tokenizer = ("vision", "whitespace") if task == "digits" else ("transformer", "sentencepiece")
+    with pytest.raises(ConfigError, match="would drop what is to be learned"):
+        Experiment(model=Model(family=family), data=config.Data(task=task, tokenizer=tokenizer, max_length_ratio=2.0))
+
+
+def test_a_text_beside_itself_is_identical():
+    with pytest.raises(ConfigError, match="drop_identical drops all"):
+        Experiment(model=Model(family="encoder"), data=config.Data(task="masked_language_model", drop_identical=True))
 
 
 def test_linformers_columns_are_as_limited_as_a_learned_table():

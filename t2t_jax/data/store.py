@@ -372,6 +372,10 @@ def _tokenizer(data: config.Data, source: Source, directory: Path) -> Tokenizer:
             tokenizer = tokenizers.load(reused)
             if isinstance(tokenizer, tokenizers.BracketTokenizer) != (data.task == "parsing"):
                 raise DataError(f"data: the tokenizer of {str(reused)!r} is for another task than {data.task}.")
+            if data.task == "digits" and tokenizer != _new_tokenizer(data, source):
+                raise DataError(f"data: the vocabulary of {str(reused)!r} does not begin with intensities in order.")
+            if data.task == "masked_language_model" and isinstance(tokenizer, tokenizers.MarianTokenizer):
+                raise DataError(f"data: the tokenizer of {str(reused)!r} has two sides, and gaps are filled in one.")
         else:
             tokenizer = _new_tokenizer(data, source)
         tokenizer.save(directory)

@@ -79,7 +79,7 @@ class Translator:
         self.mesh = meshes.make_mesh(config.Mesh(), devices or jax.local_devices())
         whole = meshes.on_every_device(self.mesh)
         self.members = [Member(m.transformer, jax.device_put(m.params, whole)) for m in members]
-        # Sinusoids go on for ever; rows of a learned table beyond the longest training sentence are noise.
+        # Sinusoids go on for ever; rows of a learned table beyond what training may have seen are noise.
         bounds = [one.experiment.data.max_length for one in trained if one.experiment.model.bounded]
         self._most_positions = min(bounds, default=None)
         self._most_rows = MAX_ROWS_ON_CPU if self.mesh.devices.flat[0].platform == "cpu" else MAX_ROWS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from t2t_jax import config
 from t2t_jax.data.batching import Shape
+from t2t_jax.model.choices import blockwise, performer
 from t2t_jax.training import flops_of_choices as choices
 
 
@@ -58,3 +59,13 @@ def transformer(model: config.Model, source: int, target: int) -> int:
 def step_flops(model: config.Model, vocabulary_size: int, shape: Shape) -> int:
     """FLOPs of forward and backward: every product has two gradients, each as much work as itself."""
     return 3 * forward_flops(model, vocabulary_size, shape)
+
+
+def loops(model: config.Model, training: config.Training, shape: Shape) -> bool:
+    """Whether the step's program has products in a loop of several rounds."""
+    return (
+        training.accumulation > 1
+        or model.family == "recurrent"
+        or (training.attention_kernel == "blockwise" and max(shape.source, shape.target) > blockwise.BLOCK)
+        or (model.decoder_attention == "performer" and shape.target > performer.BLOCK)
+    )

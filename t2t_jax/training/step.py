@@ -44,7 +44,7 @@ def make_train_step(
         loss = batch_loss(params, part, deterministic=False, rngs={"dropout": key})
         minimised = loss.of_tokens.smoothed / tokens
         if loss.balance is not None:
-            minimised += transformer.config.expert_balance * loss.balance / training.accumulation
+            minimised += transformer.config.expert_balance * loss.balance
         return minimised, loss
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
@@ -70,8 +70,7 @@ def make_train_step(
         with jax.named_scope("optimizer"):
             updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
             params = optax.apply_updates(state.params, updates)
-        uneven = None if loss.balance is None else loss.balance / training.accumulation
-        metrics = StepMetrics(loss.of_tokens, optax.global_norm(gradient), uneven)
+        metrics = StepMetrics(loss.of_tokens, optax.global_norm(gradient), loss.balance)
         return TrainState(state.step + 1, params, optimizer_state), metrics
 
     return train_step

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from t2t_jax import config
 from t2t_jax.data.batching import Shape
 from t2t_jax.parallel.chips import chip_of
-from t2t_jax.training.flops import step_flops
+from t2t_jax.training.flops import loops, step_flops
 from t2t_jax.training.metrics import Entry
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class Throughput:
         chip, operand = chip_of(mesh.devices.flat[0].device_kind), HLO_NAMES[experiment.training.compute_dtype]
         self.peak = None if chip is None else mesh.size * chip.peak(operand, operand)
         """FLOP/s that the mesh has on paper for the run's products; None for devices without a data sheet, as CPUs."""
-        self._devices, self._accumulation = mesh.size, experiment.training.accumulation
+        self._devices, self._training = mesh.size, experiment.training
         self._per_shape: dict[Shape, tuple[int, float | None]] = {}
         self._memory: int | None = None
         self._begun, self._waited, self._flops = time.perf_counter(), 0.0, 0
@@ -99,15 +99,15 @@ class Throughput:
         """A step on a batch of `shape` has begun, of which this is the compiled program."""
         if shape not in self._per_shape:
             ours = step_flops(self._model, self._vocabulary_size, shape)
-            self._per_shape[shape] = ours, self._counted_by_compiler(executable)
+            self._per_shape[shape] = ours, self._counted_by_compiler(shape, executable)
             self._memory = max(filter(None, (self._memory, held(executable))), default=None)
         ours, compiled = self._per_shape[shape]
         self._flops += ours
         self._compiled = None if compiled is None or self._compiled is None else self._compiled + compiled
 
-    def _counted_by_compiler(self, executable: Any) -> float | None:
-        """FLOPs of all devices; none where parts of a batch are computed in a loop, whose body is counted once."""
-        found = executable.cost_analysis() if self._accumulation == 1 else None
+    def _counted_by_compiler(self, shape: Shape, executable: Any) -> float | None:
+        """FLOPs of all devices; none where there are loops of products, since the compiler counts their bodies once."""
+        found = None if loops(self._model, self._training, shape) else executable.cost_analysis()
         flops = found.get("flops") if isinstance(found, dict) else None
         return self._devices * flops if flops else None
 

@@ -12,8 +12,10 @@ import pytest
 
 import t2t_jax
 from t2t_jax.command_line import main
+from t2t_jax.data.digits_source import VOCABULARY
 from t2t_jax.errors import RunError
 from t2t_jax.run_directory import load_config
+from t2t_jax.symbols import SPECIAL_SYMBOLS
 from t2t_jax.training.checkpoints import load_averaged
 from t2t_jax.training.loop import train
 
@@ -140,6 +142,16 @@ def test_digits_from_patches(tmp_path: Path, capsys) -> None:
     right = (run / "translations" / "test.target").read_text().splitlines()
     assert report["accuracy"] == pytest.approx(100 * np.mean(np.array(found) == np.array(right)), abs=0.01)
     assert "Accuracy" in (run / "report.html").read_text()
+
+
+def test_digits_take_no_other_vocabulary(tmp_path: Path, capsys) -> None:
+    """The place of an entry is an intensity, so another order would be another image, and nobody would see it."""
+    pytest.importorskip("sklearn", reason="the images come with scikit-learn")
+    names = [*SPECIAL_SYMBOLS, *reversed(VOCABULARY)]
+    (tmp_path / "tokenizer.vocabulary").write_text("".join(f"{name}\n" for name in names))
+    settings = ["--data.tokenizer-from", str(tmp_path), "--workdir", str(tmp_path / "run")]
+    assert main(["prepare", "experiments/digits.py", *settings]) == 2
+    assert "does not begin with intensities in order" in capsys.readouterr().err
 
 
 def test_digits_without_scikit_learn_are_one_sentence(tmp_path: Path, capsys, monkeypatch) -> None:

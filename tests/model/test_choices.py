@@ -244,7 +244,7 @@ def test_a_mixture_serves_positions_in_turn_until_experts_are_full(picks, capaci
     for b in range(ROWS):
         taken = np.zeros(4, int)
         for n in range(LENGTH if capacity is None else REAL[b].sum()):
-            room = math.inf if capacity is None else math.ceil(np.float32(capacity * picks * (n + 1) / 4))
+            room = math.inf if capacity is None else math.ceil(capacity * picks * (n + 1) / 4)
             order = np.argsort(-probabilities[b, n])[:picks]
             gates = probabilities[b, n, order] / (probabilities[b, n, order].sum() if picks > 1 else 1)
             sums += probabilities[b, n]
@@ -285,6 +285,20 @@ def test_who_is_served_does_not_tell_how_much_is_to_come():
     np.testing.assert_array_equal(whole, np.tile([True, False], (ROWS, 6)), "every second, to the end")
     for length in range(1, 12):
         np.testing.assert_array_equal(served(length), whole & (np.arange(12) < length))
+
+
+@pytest.mark.parametrize("length", [25, 32])
+def test_room_is_exact_and_the_same_however_much_padding_there_is(length):
+    """1.2 x 25 / 2 is 15, but 0.6 in float32 times 25 lies above."""
+    settings = replace(MODEL, experts=2, experts_per_token=1, expert_capacity=1.2)
+    module = sublayers.feed_forward(settings, jnp.float32)
+    x, real = np.repeat(X[:, :1], length, axis=1), np.arange(length) < np.full((ROWS, 1), 25)  # all ask for one expert
+    _, params = with_random_params(module, x, real, deterministic=True)
+    found, _ = module.apply(
+        {"params": params}, x, real, deterministic=False, mutable=["balance"], rngs={"dropout": jax.random.key(0)}
+    )
+    served = np.any(np.asarray(found) != 0, axis=-1)
+    np.testing.assert_array_equal(served.sum(axis=1), np.full(ROWS, 15))
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.3, 0.625, 1.0, 1.7]))

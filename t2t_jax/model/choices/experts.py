@@ -51,8 +51,8 @@ class MixtureOfExperts(nn.Module):
 
         picked = picked * real[..., None, None]
         self.sow("balance", "loss", balance(p, picked, real))
-        share = jnp.cumsum(real, axis=1) * (model.expert_capacity * model.experts_per_token / p.shape[-1])
-        taken = places_taken(jnp.sum(picked, axis=2), jnp.ceil(share))
+        rooms = jnp.array([room(model, length) for length in range(x.shape[1] + 1)], jnp.float32)
+        taken = places_taken(jnp.sum(picked, axis=2), rooms[jnp.cumsum(real, axis=1)])
         served = jnp.diff(taken, axis=1, prepend=0)
         place = taken.astype(jnp.int32) - 1
         slots = jax.nn.one_hot(place, room(model, x.shape[1])) * served[..., None]  # [B, n, E, room]
