@@ -136,7 +136,7 @@ def _directions(found: Table) -> Grid:
 def _uncertain(verdicts: Sequence[str]) -> str:
     """How many of them chance may have made, in brackets."""
     count = sum(verdict.endswith(directions.WITHIN_CHANCE) for verdict in verdicts)
-    return f" ({count} of them within chance)" if count else ""
+    return f" ({f'{count} of them ' if len(verdicts) > 1 else ''}within chance)" if count else ""
 
 
 def _costs(found: Table) -> Grid:
