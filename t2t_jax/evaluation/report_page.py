@@ -95,6 +95,7 @@ def render(run: Path) -> str:
         table=_table(experiment, report or {}),
         curves=_curves(entries),
         languages=_languages(experiment),
+        language_tags=_language_tags(experiment),
         samples=_samples(run, experiment, report or {}),
         attention=_attention(_read_json(run / ATTENTION) or []),
         data=_data(_read_json(run / run_directory.DATA)),
@@ -147,6 +148,12 @@ def _languages(experiment: config.Experiment) -> tuple[str, str]:
     if _counts_right(experiment):
         return ("image", "digit") if data.task == "digits" else ("text", data.target_language)
     return data.source_language, "trees" if _parses(experiment) else data.target_language
+
+
+def _language_tags(experiment: config.Experiment) -> tuple[str | None, str | None]:
+    """What a browser should take the two sides for; None where they are of no language, or of several."""
+    data = experiment.data
+    return (data.source_language, data.target_language) if data.task == "translation" else (None, None)
 
 
 def _headline_scores(experiment: config.Experiment, report: dict[str, Any] | None) -> list[dict[str, str | None]]:

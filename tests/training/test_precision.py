@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from t2t_jax import config
 from t2t_jax.data.pipeline import Batch
@@ -10,6 +11,7 @@ from t2t_jax.model import build
 from t2t_jax.training.optimizer import make_optimizer
 from t2t_jax.training.state import TrainState
 from t2t_jax.training.step import make_train_step
+from tests.combinations import COMBINATIONS
 
 MODEL = config.Model(num_layers=1, d_model=32, d_ff=64, num_heads=4, dropout=0.0, vocabulary_multiple=8)
 RNG = np.random.default_rng(0)
@@ -53,3 +55,26 @@ def test_products_read_bfloat16_and_scores_and_logits_come_in_float32(random_par
     assert {variable.aval.dtype for product in found for variable in product.invars} == {jnp.dtype("bfloat16")}
     wide = [product for product in found if product.outvars[0].aval.dtype == jnp.float32]
     assert len(wide) == 3 + 1, "the scores of three attention sub-layers, and the logits"
+
+
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_gradients_of_every_parameter_are_float32_sums(name: str, random_params) -> None:
+    """One that was ever rounded to bfloat16, before it is added up between devices, has no digits left below it."""
+    transformer = build(COMBINATIONS[name], 40, "bfloat16")
+    both_sides = Batch(BATCH.source, BATCH.source) if COMBINATIONS[name].family == "encoder" else BATCH
+    weights = RNG.standard_normal((*both_sides.target.shape, 40)).astype(np.float32)
+
+    @jax.jit
+    def gradient(params):
+        def weighed(params):
+            logits = transformer.apply({"params": params}, *both_sides, deterministic=True)
+            return jnp.sum(weights * jax.nn.log_softmax(logits[..., :40]))
+
+        return jax.grad(weighed)(params)
+
+    rounded = {
+        jax.tree_util.keystr(path)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(gradient(random_params(transformer)))
+        if (used := leaf[leaf != 0]).size and np.mean(used == used.astype(jnp.bfloat16)) > 0.5
+    }
+    assert not rounded

@@ -39,7 +39,8 @@ class LinformerAttention(VariedAttention):
 
         def mixed(side: jax.Array, mixing: jax.Array) -> jax.Array:
             side = side if real is None else jnp.where(real[..., None, None], side, 0)
-            return jnp.einsum("bshk,ns->bnhk", side, mixing[:, :length].astype(self.dtype))
+            # In float32, since a gradient that is summed over a batch's rows is.
+            return jnp.einsum("bshk,ns->bnhk", side.astype(jnp.float32), mixing[:, :length]).astype(self.dtype)
 
         keys, values = mixed(keys, self.length_keys), mixed(values, self.length_values)
         return super().heads(queries, keys, values, None, deterministic=deterministic)

@@ -98,7 +98,10 @@ def positive_features(x: jax.Array, omega: np.ndarray, of_queries: bool = False)
 
 
 def quotient(product: str, queries: jax.Array, sums: jax.Array, features: jax.Array) -> jax.Array:
-    """The sums that queries' features weigh, by `product`, over those of the weights; 0 where there is no key."""
+    """The sums that queries' features weigh, by `product`, over those of the weights.
+
+    It is 0 where there is no key, or only keys so large and so far from the query that float32 has no such weight.
+    """
     weights = jnp.einsum(product, queries, features[..., None])
     return jnp.einsum(product, queries, sums) / jnp.maximum(weights, LEAST)
 
