@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,59 +17,17 @@ from t2t_jax.evaluation import plots
 from t2t_jax.evaluation.comparison import Comparison
 from t2t_jax.files import write_atomically
 from t2t_jax.sweeps.directions import FACTORS, factor
+from t2t_jax.sweeps.palette import AS_IS, HUES, LIGHT, Palette, hue
 from t2t_jax.sweeps.table import Result, Table, perplexity, score
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-HUES = {
-    "heads": plots.TRAINING,
-    "d_k": plots.VALIDATION,
-    "layers": plots.THIRD,
-    "d_model": plots.FOURTH,
-    "d_ff": plots.FIFTH,
-    "dropout": plots.SIXTH,
-    "label smoothing": plots.SEVENTH,
-    "positions": plots.EIGHTH,
-}
-OTHER = plots.HEAT  # rows that vary several things, or what Table 3 has no column for
-
-# By stand-in: on paper, which is what PNG files get, and on a dark screen.
-LIGHT = {
-    plots.INK: "#1b1d22",
-    plots.RULE: "#dfe0dc",
-    plots.TRAINING: "#3559c7",
-    plots.VALIDATION: "#c2500a",
-    plots.THIRD: "#16805a",
-    plots.FOURTH: "#8a4fbf",
-    plots.FIFTH: "#9a7400",
-    plots.SIXTH: "#c2255c",
-    plots.SEVENTH: "#0b7285",
-    plots.EIGHTH: "#7a5230",
-    plots.HEAT: "#767c86",
-}
-DARK = LIGHT | {
-    plots.INK: "#e7e8ea",
-    plots.RULE: "#33373e",
-    plots.TRAINING: "#8aa6ff",
-    plots.VALIDATION: "#f5a15c",
-    plots.THIRD: "#5fcf9c",
-    plots.FOURTH: "#c79bf2",
-    plots.FIFTH: "#e3b84a",
-    plots.SIXTH: "#f583ab",
-    plots.SEVENTH: "#4fc3d9",
-    plots.EIGHTH: "#d0ab7f",
-    plots.HEAT: "#a2a8b3",
-}
-AS_IS = {colour: colour for colour in LIGHT}
-
 PNG_DENSITY = 2.0  # pixels of a PNG for one of the page
 LINE = 17  # pixels from one label to the next
 ABOVE = (0, "center"), (7, "bottom")  # where the number of a point goes: across, and up or down
 LONGEST_NAME = 24  # of a row, in characters
-
-Palette = Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -104,12 +62,6 @@ class Picture:
 def pictures(table: Table) -> list[Picture]:
     """Those that the sweep has numbers for."""
     return [*_curves(table), *_forest(table), *(p for name in FACTORS for p in _quality(table, name))]
-
-
-def _hue(result: Result, table: Table) -> str:
-    if result is table.base:
-        return plots.INK
-    return HUES.get(factor(result, table.base) or "", OTHER)
 
 
 def _shown(name: str) -> str:
@@ -150,7 +102,7 @@ def _curves(table: Table) -> list[Picture]:
         wanted = [(min(sum(ys) / len(ys), top) - low + margin) * scale for ys in last]
         places = spaced(wanted, LINE, height - 60)
         for (result, lines), name, at, place in zip(curves, names, wanted, places, strict=True):
-            colour = palette[_hue(result, table)]
+            colour = palette[hue(result, table.base)]
             base = result is table.base
             for line in lines:
                 x, y = zip(*line, strict=True)
@@ -203,7 +155,7 @@ def _forest(table: Table) -> list[Picture]:
         axes.grid(axis="x", color=palette[plots.RULE], linewidth=0.8)
         axes.axvline(0, color=ink, linewidth=1.4)
         for place, (result, versus) in enumerate(found):
-            colour, (low, high) = palette[_hue(result, table)], versus.difference_interval
+            colour, (low, high) = palette[hue(result, table.base)], versus.difference_interval
             axes.plot([low, high], [place, place], color=colour, linewidth=2.2, solid_capstyle="butt")
             filled = versus.better is not None
             axes.plot(
@@ -248,10 +200,10 @@ def _quality(table: Table, name: str) -> list[Picture]:
         return []
     base = table.base.facts[column]
     points.sort(key=lambda point: (point[1] != base, point[1]) if isinstance(base, str) else point[1])
-    hue = HUES[name]
+    colour_of = HUES[name]
 
     def panel(axes: Axes, palette: Palette, figure_of: Any, title: str, chosen: Sequence[tuple[Result, Any]]) -> None:
-        colour, ink = palette[hue], palette[plots.INK]
+        colour, ink = palette[colour_of], palette[plots.INK]
         found = [(result, value, spread) for result, value in chosen if (spread := result.spread(figure_of))]
         places = range(len(found))
         means = [spread.mean for *_, spread in found]

@@ -20,7 +20,7 @@ from t2t_jax.errors import RunError
 from t2t_jax.evaluation import plots
 from t2t_jax.evaluation.comparison import Comparison
 from t2t_jax.files import write_atomically
-from t2t_jax.sweeps import grids, ledger, pictures, rows, table
+from t2t_jax.sweeps import grids, ledger, palette, pictures, rows, table
 from t2t_jax.sweeps.grids import Grid
 from t2t_jax.sweeps.table import Figure, Result, Table, bleu, chrf, figure, perplexity, score
 
@@ -152,8 +152,8 @@ def _cell(text: str) -> str:
 
 def _page(found: Table, tables: Sequence[Grid], drawn: Sequence[pictures.Picture]) -> str:
     variables = {
-        name: {plots.CSS_COLOURS[colour][4:-1]: value for colour, value in palette.items() if colour != plots.INK}
-        for name, palette in (("light", pictures.LIGHT), ("dark", pictures.DARK))
+        name: {plots.CSS_COLOURS[colour][4:-1]: value for colour, value in colours.items() if colour != plots.INK}
+        for name, colours in (("light", palette.LIGHT), ("dark", palette.DARK))
     }
     text = _template().render(
         name=found.sweep.name,
@@ -163,6 +163,7 @@ def _page(found: Table, tables: Sequence[Grid], drawn: Sequence[pictures.Picture
         grids=tables,
         pictures=[(picture, Markup(picture.svg())) for picture in drawn],
         colours=variables,
+        legend=palette.legend(found),
     )
     return text.encode("utf-8", errors="replace").decode("utf-8")
 
