@@ -81,16 +81,20 @@ def paths_of(hlo: str) -> dict[str, str]:
 
 def timed(trace: Any) -> list[Timed]:
     """The instructions that one device executed, out of a trace of JAX's profiler."""
-    planes = list(trace.planes)
-    devices = sorted((plane for plane in planes if plane.name.startswith("/device:")), key=lambda plane: plane.name)
+    by_plane = {plane.name: found for plane in trace.planes if (found := _instructions(plane))}
+    # Planes of devices come first. One that has no instructions may be there too: libtpu adds its own everywhere.
+    devices = sorted(name for name in by_plane if name.startswith("/device:"))
+    return [instruction for name in devices[:1] or by_plane for instruction in by_plane[name]]
+
+
+def _instructions(plane: Any) -> list[Timed]:
     found = []
-    for plane in devices[:1] or planes:
-        for line in plane.lines:
-            for event in line.events:
-                stats = dict(event.stats)
-                if "hlo_op" in stats:
-                    execution = int(stats.get("run_id", 0))
-                    found.append(Timed(str(stats["hlo_op"]), event.duration_ns, event.start_ns, execution))
+    for line in plane.lines:
+        for event in line.events:
+            stats = dict(event.stats)
+            if "hlo_op" in stats:
+                execution = int(stats.get("run_id", 0))
+                found.append(Timed(str(stats["hlo_op"]), event.duration_ns, event.start_ns, execution))
     return found
 
 

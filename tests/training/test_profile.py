@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 
 from t2t_jax.config import Data, Experiment, Model, Training
 from t2t_jax.training import loop, profile
-from t2t_jax.training.profile import OTHER, PARTS, Timed, part_of, paths_of, table
+from t2t_jax.training.profile import OTHER, PARTS, Timed, part_of, paths_of, table, timed
 
 HLO = """
 ENTRY %main {
@@ -39,6 +41,30 @@ def test_time_is_divided_by_part_and_direction_with_each_steps_own_program() -> 
     assert rows["Adam"] == ["1.50", "0.00", "30.0%"]
     assert rows[OTHER] == ["0.50", "0.00", "10.0%"]
     assert rows["together"] == ["4.00", "1.00"]
+
+
+class Line(NamedTuple):
+    """As JAX's profiler has them."""
+
+    events: list[Any]
+
+
+class Plane(NamedTuple):
+    name: str
+    lines: list[Line]
+
+
+def test_instructions_are_those_of_one_device_that_has_any() -> None:
+    def plane(name: str, *instructions: str) -> Plane:
+        at = {"duration_ns": 5.0, "start_ns": 7.0}
+        events = [SimpleNamespace(stats=[("hlo_op", one), ("run_id", 3)], **at) for one in instructions]
+        return Plane(name, [Line([SimpleNamespace(stats=[("step", 1)], **at), *events])])
+
+    host, none = plane("/host:CPU", "dot.1"), plane("/device:CUSTOM:Megascale Trace")
+    first, second = (plane(f"/device:GPU:{i}", f"fusion.{i}") for i in range(2))
+    assert timed(SimpleNamespace(planes=[none, host])) == [Timed("dot.1", 5.0, 7.0, 3)]
+    assert timed(SimpleNamespace(planes=[host, none, second, first])) == [Timed("fusion.0", 5.0, 7.0, 3)]
+    assert timed(SimpleNamespace(planes=[none])) == []
 
 
 @pytest.mark.parametrize(
