@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 
 import tyro
 
-from t2t_jax import config, experiment_file
+from t2t_jax import config, config_fields, experiment_file
 from t2t_jax.errors import ConfigError, NonFiniteLoss, UserError, exit_status, suggestion
 from t2t_jax.launcher import job_folder, submit
 from t2t_jax.options import (
@@ -205,11 +205,11 @@ def _overridden(
 ) -> dict[str, config.Experiment]:
     """The rows of a sweep with what `settings` has of the fields named in `arguments`, in every one."""
     typed = {word.split("=")[0].lstrip("-").replace("-", "_").replace(".no_", ".") for word in arguments}
-    changes = {path: value for path, value in config.flatten(settings).items() if path in typed}
+    changes = {path: value for path, value in config_fields.flatten(settings).items() if path in typed}
     changed = {}
     for name, experiment in rows.items():
         try:
-            changed[name] = config.replace(experiment, changes)
+            changed[name] = config_fields.replace(experiment, changes)
         except ConfigError as error:
             raise ConfigError(f"The row {name!r}: {error}") from None
     return changed
@@ -229,7 +229,7 @@ def _flags(default: Any) -> list[str]:
         if isinstance(value, dict):  # the rows of a sweep, which are not typed
             continue
         if isinstance(value, config.Experiment):
-            names += config.flatten(value)
+            names += config_fields.flatten(value)
         elif dataclasses.is_dataclass(value):
             prefix = "" if isinstance(value, Processes) else f"{option.name}."
             names += [prefix + inner.name for inner in dataclasses.fields(value)]

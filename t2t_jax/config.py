@@ -1,4 +1,4 @@
-"""The settings of an experiment: frozen dataclasses, checked when they are built, with a strict JSON round trip.
+"""The settings of an experiment: frozen dataclasses, checked when they are built.
 
 Names follow the paper where it has one. `None` means "derive it"; derived values are computed where they are used and
 never stored, so that a `dataclasses.replace` of one field can't leave another stale.
@@ -7,16 +7,13 @@ never stored, so that a `dataclasses.replace` of one field can't leave another s
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
-import typing
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from t2t_jax.checks import check_positive, check_probability, check_types, hints_of
+from t2t_jax.checks import check_positive, check_probability, check_types
 from t2t_jax.combinations import check_combinations, check_computation, check_task
-from t2t_jax.errors import ConfigError, suggestion
+from t2t_jax.errors import ConfigError
 from t2t_jax.symbols import SPECIAL_SYMBOLS
 
 
@@ -433,64 +430,3 @@ class Experiment:
             raise ConfigError(
                 f"mesh: expert={self.mesh.expert} divides the experts of a mixture; model.experts={self.model.experts}."
             )
-
-
-def to_json(config: Experiment) -> str:
-    """The config as indented JSON; `from_json` gives an equal one back."""
-    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
-
-
-def from_json(text: str) -> Experiment:
-    """Parse `to_json`'s output.
-
-    Raises:
-      ConfigError: not JSON, an unknown field (the nearest one is named), a value of the wrong type or range.
-    """
-    try:
-        tree = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"The config is not valid JSON: {error}.") from None
-    return _from_tree(Experiment, tree, "")
-
-
-def flatten(config: Experiment) -> dict[str, Any]:
-    """{'name': ..., 'model.num_layers': ..., ...} in the order of the fields."""
-    flat: dict[str, Any] = {}
-    for name, value in dataclasses.asdict(config).items():
-        flat.update({f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value})
-    return flat
-
-
-def replace(config: Experiment, changes: Mapping[str, Any]) -> Experiment:
-    """The config with fields changed, each by its dotted name ('model.num_layers'), all at once.
-
-    Raises:
-      ConfigError: no such field (the nearest one is named), or values that do not go together.
-    """
-    flat = flatten(config)
-    for path in changes:
-        if path not in flat:
-            raise ConfigError(f"There is no field {path!r}.{suggestion(path, flat)}")
-    sections: dict[str, dict[str, Any]] = {}
-    for path, value in changes.items():
-        section, _, name = path.rpartition(".")
-        sections.setdefault(section, {})[name] = value
-    new = sections.pop("", {})
-    new |= {section: dataclasses.replace(getattr(config, section), **fields) for section, fields in sections.items()}
-    return dataclasses.replace(config, **new)
-
-
-def _from_tree(cls: type, tree: Any, path: str) -> Any:
-    if not isinstance(tree, dict):
-        raise ConfigError(f"The config's {path or 'top level'} must be an object, not {tree!r:.80}.")
-    hints = hints_of(cls)
-    arguments = {}
-    for name, value in tree.items():
-        if name not in hints:
-            raise ConfigError(f"The config has an unknown field {path + name!r}.{suggestion(name, hints)}")
-        if dataclasses.is_dataclass(hints[name]):
-            value = _from_tree(typing.cast(type, hints[name]), value, f"{path}{name}.")
-        elif isinstance(value, list):
-            value = tuple(value)
-        arguments[name] = value
-    return cls(**arguments)

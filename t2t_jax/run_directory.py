@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from t2t_jax import config, trajectory
+from t2t_jax import config, config_fields, trajectory
 from t2t_jax.data.sources import Split, read_lines
 from t2t_jax.data.store import SIDES, Store
 from t2t_jax.data.tokenizer import FILES
@@ -66,7 +66,7 @@ def adopt(run: Path, experiment: config.Experiment, store: Store) -> None:
         for other in set(FILES) - {kept.name}:  # of settings that were never trained
             (run / other).unlink(missing_ok=True)
         write_atomically(run / DATA, json.dumps(store.manifest, indent=2, ensure_ascii=False) + "\n")
-        write_atomically(run / CONFIG, config.to_json(experiment))
+        write_atomically(run / CONFIG, config_fields.to_json(experiment))
     except OSError as error:
         raise RunError(f"The run directory {str(run)!r} cannot be written: {error.strerror or error}.") from None
 
@@ -134,7 +134,7 @@ def load_config(run: Path) -> config.Experiment:
         what = "is not a run directory: it has no config.json" if run.is_dir() else "does not exist"
         raise RunError(f"{str(run)!r} {what}.")
     try:
-        return config.from_json(path.read_text(encoding="utf-8"))
+        return config_fields.from_json(path.read_text(encoding="utf-8"))
     except (ConfigError, OSError, UnicodeDecodeError) as error:
         raise RunError(f"{str(path)!r} cannot be used: {error}") from None
 

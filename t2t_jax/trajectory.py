@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from t2t_jax import config
+from t2t_jax import config, config_fields
 
 # What may differ between a run and its continuation: it does not change the parameters after a given step.
 # The corpus may move: its content is compared by hash, not by place.
@@ -20,7 +20,7 @@ NOT_TRAJECTORY = frozenset(
 
 def fields(experiment: config.Experiment) -> dict[str, Any]:
     """The flattened fields that decide the parameters after every step; two ways to say the same thing are equal."""
-    flat = config.flatten(experiment)
+    flat = config_fields.flatten(experiment)
     flat |= {"model.d_k": experiment.model.key_width, "model.d_v": experiment.model.value_width}
     if experiment.model.num_kv_heads == experiment.model.num_heads:
         flat["model.num_kv_heads"] = None

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from t2t_jax import config, trajectory
+from t2t_jax import config, config_fields, trajectory
 from t2t_jax.config import Experiment, Mesh, Model, Training
 from t2t_jax.errors import ConfigError
 from tests.combinations import COMBINATIONS
@@ -136,6 +136,6 @@ def test_linformers_columns_are_as_limited_as_a_learned_table():
 @pytest.mark.parametrize("name", COMBINATIONS)
 def test_every_choice_is_in_the_json_and_in_the_hash(name):
     experiment = Experiment(model=replace(COMBINATIONS[name], max_positions=1024))
-    assert config.from_json(config.to_json(experiment)) == experiment
+    assert config_fields.from_json(config_fields.to_json(experiment)) == experiment
     plain = Experiment(model=Model(num_layers=1, d_model=16, d_ff=24, num_heads=4, vocabulary_multiple=8))
     assert trajectory.config_hash(experiment) != trajectory.config_hash(plain)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_jax import config, trajectory
+from t2t_jax import config_fields, trajectory
 from t2t_jax.config import Data, Evaluation, Experiment, Mesh, Model, Optimizer, Training
 from t2t_jax.errors import ConfigError
 from t2t_jax.experiment_file import load_experiment, load_sweep
@@ -19,7 +19,7 @@ SWEEPS = [path for path in FILES if path not in EXPERIMENTS]
 def test_shipped_experiment_loads_and_survives_json(path: Path) -> None:
     experiment = load_experiment(path)
     assert experiment.name == path.stem
-    assert config.from_json(config.to_json(experiment)) == experiment
+    assert config_fields.from_json(config_fields.to_json(experiment)) == experiment
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
@@ -88,7 +88,7 @@ def test_json_round_trip_is_exact(layers: int, heads: int, dropout: float, rate:
         optimizer=Optimizer(peak_learning_rate=rate),
         evaluation=Evaluation(splits=splits),
     )
-    assert config.from_json(config.to_json(experiment)) == experiment
+    assert config_fields.from_json(config_fields.to_json(experiment)) == experiment
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,9 @@ def test_head_widths_may_be_given_apart_from_d_model() -> None:
 
 
 def test_misspelt_field_names_the_nearest(tmp_path: Path) -> None:
-    text = config.to_json(Experiment()).replace('"num_layers"', '"num_layer"')
+    text = config_fields.to_json(Experiment()).replace('"num_layers"', '"num_layer"')
     with pytest.raises(ConfigError, match=r"unknown field 'model.num_layer'. Did you mean 'num_layers'"):
-        config.from_json(text)
+        config_fields.from_json(text)
     file = tmp_path / "e.py"
     file.write_text("from t2t_jax.config import *\ndef get_config():\n    return Experiment(model=Model(d_mdel=8))\n")
     with pytest.raises(ConfigError, match=r"Model has no field 'd_mdel'. Did you mean 'd_model'"):
@@ -158,7 +158,7 @@ def test_unusable_experiment_file_is_one_sentence(tmp_path: Path, text: str, sen
 @pytest.mark.parametrize("text", ["", "[]", '{"model": 3}', '{"model": {"d_ff": 1.5}}', '{"name": null}'])
 def test_damaged_json_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
-        config.from_json(text)
+        config_fields.from_json(text)
 
 
 def test_hash_covers_the_trajectory_and_nothing_else() -> None:

@@ -10,6 +10,7 @@ ORDER = [
     {"symbols", "errors"},
     {"checks", "combinations"},
     {"config", "progress", "files", "machine", "parsing"},
+    {"config_fields"},
     {"seal", "trajectory"},
     {"experiment_file", "presets", "data", "model", "parallel"},
     {"run_directory", "run_lock", "launcher"},

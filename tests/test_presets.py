@@ -1,13 +1,13 @@
 import dataclasses
 
-from t2t_jax import config, presets
+from t2t_jax import config_fields, presets
 from t2t_jax.config import Data, Experiment, Model
 
 BASE = Experiment(model=Model(dropout=0.3))
 
 
 def changes(one: Experiment, other: Experiment) -> dict[str, object]:
-    before, after = config.flatten(one), config.flatten(other)
+    before, after = config_fields.flatten(one), config_fields.flatten(other)
     return {path: value for path, value in after.items() if before[path] != value}
 
 

@@ -17,7 +17,7 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
-from t2t_jax import config, run_directory, trajectory
+from t2t_jax import config, config_fields, run_directory, trajectory
 from t2t_jax.data.sources import Split, read_lines
 from t2t_jax.errors import DataError, RunError
 from t2t_jax.evaluation import plots
@@ -406,8 +406,8 @@ def _schemes(found: Sequence[dict[str, Any]]) -> list[tuple[str, list[str | None
 def _settings(experiment: config.Experiment) -> dict[str, list[dict[str, Any]]]:
     """Every field by room, beside its default."""
     rooms: dict[str, list[dict[str, Any]]] = {}
-    defaults = config.flatten(config.Experiment())
-    for path, value in config.flatten(experiment).items():
+    defaults = config_fields.flatten(config.Experiment())
+    for path, value in config_fields.flatten(experiment).items():
         room, _, name = path.rpartition(".")
         differs = value != defaults[path]
         field = {"name": name, "value": _setting(value), "default": _setting(defaults[path]), "differs": differs}

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from t2t_jax import config, model, run_directory
+from t2t_jax import config, config_fields, model, run_directory
 from t2t_jax.data.sources import read_lines
 from t2t_jax.data.tokenizer import MarianTokenizer, SentencePieceTokenizer, Tokenizer
 from t2t_jax.decoding.beam import NEVER
@@ -46,7 +46,7 @@ def read(source: Path, run: Path, test_source: Path | None = None, test_target: 
     tokenizer.save(run)
     checkpoints.save_averaged(run, params, [0])
     _write_test(run, test_source, test_target)
-    write_atomically(run / run_directory.CONFIG, config.to_json(experiment))
+    write_atomically(run / run_directory.CONFIG, config_fields.to_json(experiment))
 
 
 def parameters(settings: config.Model, tensors: dict[str, np.ndarray], rows: Sequence[int]) -> Params:

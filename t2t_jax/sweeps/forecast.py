@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from t2t_jax import config, model
+from t2t_jax import config, config_fields, model
 from t2t_jax.planning import shapes
 from t2t_jax.sweeps import rows
 from t2t_jax.sweeps.live import duration, title
@@ -40,7 +40,7 @@ def forecast(sweep: Sweep) -> list[Forecast]:
       DataError: prepared data that is damaged.
       ConfigError: budgets that hold no pair of the longest length.
     """
-    first = config.flatten(sweep.rows[0].experiment)
+    first = config_fields.flatten(sweep.rows[0].experiment)
     workloads: dict[config.Data, shapes.Workload] = {}
     counts: dict[tuple[config.Model, int], int] = {}
     found = []
@@ -57,7 +57,7 @@ def forecast(sweep: Sweep) -> list[Forecast]:
         batches = zip(workload.shapes, workload.batches, strict=True)
         epoch = sum(count * step_flops(settings, vocabulary, shape) for shape, count in batches)
         flops = training.num_steps * epoch / sum(workload.batches)
-        flat = config.flatten(row.experiment)
+        flat = config_fields.flatten(row.experiment)
         differs = {path: value for path, value in flat.items() if path not in UNTOLD and value != first[path]}
         found.append(Forecast(row, differs, counts[settings, vocabulary], flops, workload.assumed))
     return found

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from t2t_jax import config, run_directory, trajectory
+from t2t_jax import config_fields, run_directory, trajectory
 from t2t_jax.config import Experiment
 from t2t_jax.errors import RunError
 from t2t_jax.evaluation.bleu import PAPER
@@ -62,8 +62,9 @@ def keep(run: Path, folder: Path, command: str | None = None) -> None:
     for call in (report, *report["calls"]):
         call["command"] = without_places(command or call["command"])
     data = dataclasses.replace(experiment.data, directory=None, store=None, tokenizer_from=None)
+    settings = config_fields.to_json(dataclasses.replace(experiment, data=data))
     with keeping(folder):
-        write_atomically(folder / run_directory.CONFIG, config.to_json(dataclasses.replace(experiment, data=data)))
+        write_atomically(folder / run_directory.CONFIG, settings)
         write_atomically(folder / run_directory.REPORT, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
 
 

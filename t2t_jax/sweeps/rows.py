@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from t2t_jax import config, run_directory, run_lock, trajectory
+from t2t_jax import config_fields, run_directory, run_lock, trajectory
 from t2t_jax.config import Experiment
 from t2t_jax.errors import ConfigError, RunError, UserError
 from t2t_jax.files import write_atomically
@@ -226,7 +226,7 @@ def _read_row(directory: Path, run: Any) -> Row:
     folder = run["run"]
     if not re.fullmatch(r"[\w-][\w.-]*", folder):
         raise ValueError(f"{folder!r} is not the name of a folder in the sweep's directory.")
-    row = Row(run["row"], run["seed"], config.from_json(json.dumps(run["config"])), directory / folder)
+    row = Row(run["row"], run["seed"], config_fields.from_json(json.dumps(run["config"])), directory / folder)
     if not isinstance(row.name, str) or row.seed != row.experiment.training.seed:
         raise ValueError(f"the run {folder!r} has another seed than its config, or no name.")
     if row.config_hash != run["config_hash"]:
@@ -243,7 +243,7 @@ def _slug(name: str) -> str:
 
 def _settings(experiment: Experiment, without: set[str]) -> dict[str, Any]:
     """Every setting but some, two ways to say the same thing being equal."""
-    flat = config.flatten(experiment) | trajectory.fields(experiment)
+    flat = config_fields.flatten(experiment) | trajectory.fields(experiment)
     return {path: value for path, value in flat.items() if path not in without and not path.startswith("mesh.")}
 
 

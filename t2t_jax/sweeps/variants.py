@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from t2t_jax import config
+from t2t_jax import config_fields
 from t2t_jax.config import Experiment
 from t2t_jax.errors import ConfigError, suggestion
 
@@ -20,7 +20,7 @@ def vary(base: Experiment, changes: Mapping[str, Any]) -> Experiment:
     Raises:
       ConfigError: no such field (the nearest one is named), or values that do not go together.
     """
-    return config.replace(base, {_path(base, name): value for name, value in changes.items()})
+    return config_fields.replace(base, {_path(base, name): value for name, value in changes.items()})
 
 
 def rows(base: Experiment, table: Mapping[str, Mapping[str, Any]]) -> dict[str, Experiment]:
@@ -61,7 +61,7 @@ def _named(fields: Mapping[str, Any], combinations: Iterable[Sequence[Any]]) -> 
 
 def _path(base: Experiment, name: str) -> str:
     """The dotted name of the field that is meant by `name`."""
-    known = config.flatten(base)
+    known = config_fields.flatten(base)
     found = [path for path in known if path == name or path.endswith(f".{name}")]
     if len(found) == 1:
         return found[0]

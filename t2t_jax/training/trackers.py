@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from t2t_jax import config
+from t2t_jax import config, config_fields
 from t2t_jax.errors import ConfigError
 from t2t_jax.files import write_atomically
 
@@ -66,7 +66,7 @@ class WeightsAndBiases:
             resume="allow",
             mode=os.environ.get("WANDB_MODE", "offline"),
             dir=str(folder.parent),
-            config=config.flatten(experiment),
+            config=config_fields.flatten(experiment),
             settings=wandb.Settings(console="off", silent=True),
         )
 
@@ -96,7 +96,7 @@ class MLflow:
             artifacts = None if place else (run / "mlartifacts").as_uri()  # none are written
             parent = found.experiment_id if found else self._client.create_experiment(name, artifacts)
             made = self._client.create_run(parent, run_name=experiment.name)
-            params = [Param(path, str(value)) for path, value in config.flatten(experiment).items()]
+            params = [Param(path, str(value)) for path, value in config_fields.flatten(experiment).items()]
             self._client.log_batch(made.info.run_id, params=params)
             return str(made.info.run_id)
 

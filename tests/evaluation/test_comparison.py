@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_jax import command_line, config
+from t2t_jax import command_line, config, config_fields
 from t2t_jax.evaluation.bleu import Protocol
 from t2t_jax.evaluation.comparison import compare, holm
 from t2t_jax.symbols import SPECIAL_SYMBOLS
@@ -37,7 +37,7 @@ def write_run(run: Path, hypotheses: list[str] | None, references: list[str], **
         if lines is not None:
             write(run / "translations" / f"test.{side}", lines)
     experiment = config.Experiment(evaluation=config.Evaluation(**evaluation))  # type: ignore[arg-type]
-    (run / "config.json").write_text(config.to_json(experiment))
+    (run / "config.json").write_text(config_fields.to_json(experiment))
     write(run / "tokenizer.vocabulary", [*SPECIAL_SYMBOLS, "cat"])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from t2t_jax import config
+from t2t_jax import config, config_fields
 from t2t_jax.errors import RunError
 from t2t_jax.evaluation import plots
 from t2t_jax.evaluation.report_page import render, write_page
@@ -42,7 +42,7 @@ def write_run(run: Path) -> Path:
     """A finished run."""
     experiment = config.Experiment("tiny", config.Model(num_layers=3), training=config.Training(num_steps=500))
     (run / "translations").mkdir(parents=True)
-    (run / "config.json").write_text(config.to_json(experiment))
+    (run / "config.json").write_text(config_fields.to_json(experiment))
     held_out = {"validation_loss": 3.25, "validation_perplexity": 25.79}
     entries = [entry(step, **(held_out if step % 200 == 0 else {})) for step in range(50, 501, 50)]
     (run / "metrics.jsonl").write_text("".join(f"{json.dumps(e)}\n" for e in entries))
@@ -254,7 +254,7 @@ def test_settings_mark_what_differs(run: Path) -> None:
     rows = re.findall(r"<tr([^>]*)><th scope=\"row\">(\w+)</th><td>([^<]*)</td><td>([^<]*)</td></tr>", render(run))
     settings = [(name, value, default) for attributes, name, value, default in rows if "differs" in attributes]
     assert settings == [("name", "tiny", "experiment"), ("num_layers", "3", "6"), ("num_steps", "500", "100,000")]
-    assert len(rows) == len(config.flatten(config.Experiment()))
+    assert len(rows) == len(config_fields.flatten(config.Experiment()))
 
 
 def test_data_that_was_dropped(run: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from t2t_jax import config, run_directory
+from t2t_jax import config_fields, run_directory
 from t2t_jax.config import Experiment
 from t2t_jax.decoding.translator import EMPTY
 from t2t_jax.evaluation.bleu import Score
@@ -85,7 +85,7 @@ def fill(
     """
     run, experiment = row.directory, row.experiment
     (run / "translations").mkdir(parents=True)
-    (run / run_directory.CONFIG).write_text(config.to_json(experiment))
+    (run / run_directory.CONFIG).write_text(config_fields.to_json(experiment))
     (run / run_directory.DATA).write_text(json.dumps({"files": {"tokenizer.vocabulary": tokenizer}}))
     (run / "tokenizer.vocabulary").write_text("".join(f"{symbol}\n" for symbol in [*SPECIAL_SYMBOLS, "cat"]))
     calls.record(run, 0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from t2t_jax import command_line, config, run_directory, trajectory
+from t2t_jax import command_line, config_fields, run_directory, trajectory
 from t2t_jax.config import Experiment
 from t2t_jax.errors import RunError
 from t2t_jax.experiment_file import load_experiment, load_sweep
@@ -52,7 +52,7 @@ def record(root: Path, name: str, experiment: Experiment, split: str, bleu: floa
         "date": "2024-05-06",
     } | changes
     (folder / "report.json").write_text(json.dumps(report))
-    (folder / "config.json").write_text(config.to_json(experiment))
+    (folder / "config.json").write_text(config_fields.to_json(experiment))
 
 
 def with_seed(experiment: Experiment, seed: int) -> Experiment:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_jax import config, run_directory, trajectory
+from t2t_jax import config_fields, run_directory, trajectory
 from t2t_jax.config import Experiment
 from t2t_jax.errors import ConfigError, RunError
 from t2t_jax.run_lock import locked
@@ -115,7 +115,7 @@ def test_a_run_is_what_its_directory_says(sweep: rows.Sweep) -> None:
     checkpoint = row.directory / run_directory.CHECKPOINTS / "40"
     checkpoint.mkdir(parents=True)
     seal(checkpoint)
-    (row.directory / run_directory.CONFIG).write_text(config.to_json(rows.experiment_to_run(row)))
+    (row.directory / run_directory.CONFIG).write_text(config_fields.to_json(rows.experiment_to_run(row)))
     assert rows.state(row) == rows.State("stopped", 40)
 
     rows.record_failure(row, "Step 41 gave loss nan", 1)
@@ -134,7 +134,7 @@ def test_a_run_is_what_its_directory_says(sweep: rows.Sweep) -> None:
 def test_a_row_that_asks_for_more_than_its_report_is_not_done(change: dict, sweep: rows.Sweep) -> None:
     first = sweep.rows[0]
     first.directory.mkdir()
-    (first.directory / run_directory.CONFIG).write_text(config.to_json(first.experiment))
+    (first.directory / run_directory.CONFIG).write_text(config_fields.to_json(first.experiment))
     report = {"config_hash": first.config_hash, "steps": first.experiment.training.num_steps}
     (first.directory / run_directory.REPORT).write_text(json.dumps(report))
     assert rows.state(first).kind == "done"
