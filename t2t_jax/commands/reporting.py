@@ -24,14 +24,14 @@ def report(targets: Sequence[Path], options: Report) -> int:
         raise UserError(f"--record keeps one run or sweep, not {len(targets)}.")
     for target in targets:
         if (target / rows.SWEEP).is_file():
-            print(sweep_report.write(target))
-        else:
-            run_directory.load_config(target)  # before a lock is put into what is no run
-            with locked(target):
-                print(write_page(target))
+            print(sweep_report.write(target, keep_in=options.record))
+            continue
+        run_directory.load_config(target)  # before a lock is put into what is no run
+        with locked(target):
+            print(write_page(target))
+        if options.record is not None:
+            ledger.keep(target, options.record)
     if options.record is not None:
-        keep = sweep_report.keep if (targets[0] / rows.SWEEP).is_file() else ledger.keep
-        keep(targets[0], options.record)
         say(f"Kept in {options.record}; `report --ledger docs/reproduction.md` puts it into the ledger.")
     if options.ledger is not None:
         ledger.write(options.ledger, Path())

@@ -28,16 +28,24 @@ MARKDOWN, CSV, PLOTS = "table.md", "table.csv", "plots"
 ROWS = "rows"  # of what is kept: the records of the runs
 
 
-def write(directory: Path) -> Path:
+def write(directory: Path, keep_in: Path | None = None) -> Path:
     """Write the report of the sweep in `directory` there; returns the page's path.
 
+    With `keep_in`, the report is also kept in that folder, with the record of each run that is done; no checkpoints and
+    no text.
+
     Raises:
-      RunError: no sweep, damaged files in it, or the report cannot be written.
+      RunError: no sweep, damaged files in it, the report cannot be written, `keep_in` holds something else, or as
+        `ledger.keep`.
     """
     try:
-        return _write(table.collect(rows.load(directory)), directory)
+        found = table.collect(rows.load(directory))
+        page = _write(found, directory)
     except OSError as error:
         raise RunError(f"The report in {str(directory)!r} cannot be written: {error.strerror or error}.") from None
+    if keep_in is not None:
+        _keep(found, keep_in)
+    return page
 
 
 def _write(found: Table, directory: Path) -> Path:
@@ -54,20 +62,15 @@ def _write(found: Table, directory: Path) -> Path:
     return directory / run_directory.PAGE
 
 
-def keep(directory: Path, folder: Path) -> None:
-    """Keep the report of a sweep in `folder`, with the record of each run that is done; no checkpoints and no text.
-
-    Raises:
-      RunError: the folder holds something else or cannot be written, or as `ledger.keep`.
-    """
-    sweep = rows.load(directory)
+def _keep(found: Table, folder: Path) -> None:
+    sweep = found.sweep
     with ledger.keeping(folder):
         for record in (folder / ROWS).glob(f"*/{run_directory.REPORT}"):  # of rows that are no more
             shutil.rmtree(record.parent)
-        for row in sweep.rows:
-            if rows.state(row).kind == "done":
-                ledger.keep(row.directory, folder / ROWS / row.directory.name, sweep.command)
-        _write(table.without_places(table.collect(sweep)), folder)
+        for run in (run for result in found.results for run in result.runs):
+            if run.state.kind == "done":
+                ledger.keep(run.row.directory, folder / ROWS / run.row.directory.name, sweep.command)
+        _write(table.without_places(found), folder)
 
 
 def _csv(found: Table) -> str:

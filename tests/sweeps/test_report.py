@@ -279,16 +279,15 @@ def test_what_is_kept_replaces_itself_and_nothing_else(plan: Plan, write_run: Wr
     sweep = plan({"base": {}, "other": {"dropout": 0.0}})
     for row in sweep.rows:
         write_run(row)
-    report.write(sweep.directory)
     kept, home = tmp_path / "kept", tmp_path / "home"
-    report.keep(sweep.directory, kept)
+    report.write(sweep.directory, keep_in=kept)
     (sweep.rows[1].directory / "report.json").unlink()
-    report.keep(sweep.directory, kept)
+    report.write(sweep.directory, keep_in=kept)
     assert [path.name for path in (kept / "rows").iterdir()] == [sweep.rows[0].directory.name]
     (home / "plots").mkdir(parents=True)
     (home / "plots" / "holiday.png").touch()
     with pytest.raises(RunError, match="holds something else than a record"):
-        report.keep(sweep.directory, home)
+        report.write(sweep.directory, keep_in=home)
     assert (home / "plots" / "holiday.png").is_file()
 
 
