@@ -137,7 +137,8 @@ the paper's figure, and ours or “not run”; “–” where it is another's m
 
 from the reports in [results/](../results), where `report RUN --record results/NAME` puts them; a test fails when it is
 not current. A figure of ours is a run's: the link leads to its report, the digits are its config hash. With several
-seeds it is the mean ± the standard deviation. More about measuring: [measurements](measurements.md).
+seeds it is the mean ± the standard deviation, and the range. More about measuring:
+[measurements](measurements.md).
 """
 
 CITED = "–"
@@ -168,9 +169,10 @@ class _Book:
         self.used |= {record.folder for record, _ in found}
         # A seed counts once, however often it is in results/.
         values = list({record.experiment.training.seed: value for record, value in reversed(found)}.values())
-        text = _plain(format(statistics.mean(values), shown))
+        text = _as_printed(statistics.mean(values), shown)
         if len(values) > 1:
-            text += f" ± {_plain(format(statistics.stdev(values), shown))} ({len(values)} seeds)"
+            least, most = (_as_printed(value, shown) for value in (min(values), max(values)))
+            text += f" ± {_as_printed(statistics.stdev(values), shown)} ({len(values)} seeds, {least} to {most})"
         return f"{text} {', '.join(_link(record) for record, _ in found)}"
 
 
@@ -333,9 +335,9 @@ def _other_cells(record: Record) -> tuple[str, ...]:
     )
 
 
-def _plain(number: str) -> str:
-    """1.0e+07 as the paper's table has it here: 1.0e7."""
-    return re.sub(r"e\+?(-?)0*(\d)", r"e\1\2", number)
+def _as_printed(value: float, shown: str) -> str:
+    """A number in the format `shown`, with powers of ten as the paper's table has them here: 1.0e7, not 1.0e+07."""
+    return re.sub(r"e\+?(-?)0*(\d)", r"e\1\2", format(value, shown))
 
 
 def _link(record: Record) -> str:

@@ -121,8 +121,8 @@ def test_runs_of_an_experiment_are_its_number(root: Path) -> None:
     first, second = trajectory.config_hash(BASE), trajectory.config_hash(with_seed(BASE, 5))
     links = f"[`{first}`](../results/one/report.json), [`{second}`](../results/two/report.json)"
     cells = lines(page, "Transformer base")[0]
-    assert cells[3] == f"27.50 ± 0.71 (2 seeds) {links}"
-    assert cells[5].startswith("3.3e18 ± 0.0e0 (2 seeds)")
+    assert cells[3] == f"27.50 ± 0.71 (2 seeds, 27.00 to 28.00) {links}"
+    assert cells[5].startswith("3.3e18 ± 0.0e0 (2 seeds, 3.3e18 to 3.3e18)")
     (shallow,) = lines(page.split("## Table 3")[1], "C N=2")
     link = f"[`{trajectory.config_hash(ROW)}`](../results/shallow/report.json)"
     assert shallow[2:] == [f"5.00 {link}", "23.7", f"23.50 {link}", "36", f"33.6 {link}"]
