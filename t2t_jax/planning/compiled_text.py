@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from t2t_jax.planning.hlo import Array, Instruction, first_group, parse_computations, rounds_of
+from t2t_jax.planning.hlo import Array, Computation, Instruction, first_group, parse_computations, rounds_of
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute", "all-to-all")
 # Less common kinds; they are counted under their own names when they appear.
@@ -164,7 +164,10 @@ class CompiledText:
     def loops(self) -> list[int | None]:
         """Rounds of every loop the program has; None where the text does not say."""
         walk = self._walk(inside_fusions=False)
-        return [rounds_of(instruction) for _, _, instruction in walk if instruction.opcode == "while"]
+        return [self._rounds(instruction, place) for _, place, instruction in walk if instruction.opcode == "while"]
+
+    def _rounds(self, loop: Instruction, place: str) -> int | None:
+        return rounds_of(loop, self._computations[place], self._computations)
 
     def _calls_like(self, part: str) -> int:
         return sum(n for target, n in self.custom_calls.items() if part in target)
@@ -180,7 +183,8 @@ class CompiledText:
             for instruction in self._computations[name].values():
                 yield times, name, instruction
                 if instruction.opcode == "while":
-                    rounds = times * (rounds_of(instruction) or 1)
+                    told = self._rounds(instruction, name)
+                    rounds = times if told is None else times * told
                     inner = [(instruction.called("body"), rounds), (instruction.called("condition"), rounds)]
                 elif instruction.opcode == "fusion":
                     inner = [(instruction.called("calls"), times)] if inside_fusions else []
@@ -207,7 +211,7 @@ class CompiledText:
             return max(apart, key=lambda step: abs(step[0] - step[1])) if apart else ()
         return first_group(instruction.attributes) or tuple(range(self._devices))
 
-    def _traffic(self, instruction: Instruction, home: dict[str, Instruction]) -> int:
+    def _traffic(self, instruction: Instruction, home: Computation) -> int:
         opcode = instruction.opcode
         if opcode in FREE:
             return 0
@@ -311,7 +315,7 @@ def _window(window: dict[str, str], name: str, place: int, default: int) -> int:
     return int(window[name].split("x")[place]) if name in window else default
 
 
-def _operands(instruction: Instruction, home: dict[str, Instruction]) -> tuple[Array, ...]:
+def _operands(instruction: Instruction, home: Computation) -> tuple[Array, ...]:
     return tuple(array for name in instruction.operands if name in home for array in home[name].result)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 BITS = {"pred": 8, "token": 0, "opaque": 0}
 
 _SHAPE = re.compile(r"\b([a-z][a-z0-9]*)\[([\d,<=]*)\](?:\{([^}]*)\})?")
-_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*)$")
+_INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.*)$")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _OPCODE = re.compile(r"(?:^|\s)([a-z][a-z0-9\-]*)\(")
 _NAME = re.compile(r"%([\w.\-]+)")
@@ -45,6 +45,8 @@ class Instruction:
     opcode: str
     operands: tuple[str, ...]
     attributes: str
+    root: bool = False
+    """Whether its result is that of the computation."""
 
     def called(self, attribute: str) -> str | None:
         """The computation that `attribute` (calls, body, to_apply) names."""
@@ -52,17 +54,21 @@ class Instruction:
         return match[1] if match else None
 
 
-def parse_instruction(name: str, rest: str) -> Instruction | None:
-    """The instruction after its name; None for a line that is none."""
+Computation = dict[str, Instruction]
+"""Instructions by their names."""
+
+
+def parse_instruction(root: str | None, name: str, rest: str) -> Instruction | None:
+    """The instruction of a line in its three parts: ROOT or None, its name, the rest; None if there is none."""
     opcode = _OPCODE.search(rest)
     if opcode is None:
         return None
     end = _closing(rest, opcode.end() - 1)
     inside = rest[opcode.end() : end]
-    # A parameter's number stands where others have operands; there is nothing else to say about it.
-    attributes = inside if opcode[1] == "parameter" else rest[end + 1 :]
+    # A parameter's number and a constant's value stand where others have operands; there is nothing else to say.
+    attributes = inside if opcode[1] in ("parameter", "constant") else rest[end + 1 :]
     result = _arrays(rest[: opcode.start()])
-    return Instruction(name, result, opcode[1], tuple(_NAME.findall(inside)), attributes)
+    return Instruction(name, result, opcode[1], tuple(_NAME.findall(inside)), attributes, root is not None)
 
 
 def _closing(text: str, start: int) -> int:
@@ -92,10 +98,48 @@ def _bits(dtype: str) -> int:
     return int(digits[0]) if digits else 0
 
 
-def rounds_of(loop: Instruction) -> int | None:
-    """How often a `while` runs its body; None where the text does not say."""
-    known = re.search(r'known_trip_count"?[=:]\{"?n"?[=:]"?(\d+)', loop.attributes)
-    return int(known[1]) if known else None
+def rounds_of(loop: Instruction, home: Computation, computations: dict[str, Computation]) -> int | None:
+    """How often a `while` that stands in `home` runs its body; None where the text does not say.
+
+    Either the compiler has noted it, or the loop counts from one constant to another in steps of a third.
+    """
+    if known := re.search(r'known_trip_count"?[=:]\{"?n"?[=:]"?(\d+)', loop.attributes):
+        return int(known[1])
+    condition, body = (computations.get(loop.called(part) or "", {}) for part in ("condition", "body"))
+    test, carried, begin = _root(condition), _root(body), home.get(loop.operands[0])
+    if test is None or carried is None or begin is None or "direction=LT" not in test.attributes:
+        return None
+    counter = _place(condition, test.operands[0])
+    if counter is None or {carried.opcode, begin.opcode} != {"tuple"}:
+        return None
+    following = body[carried.operands[counter]]
+    if following.opcode != "add" or _place(body, following.operands[0]) != counter:
+        return None
+    start, step = _constant(home, begin.operands[counter]), _constant(body, following.operands[1])
+    end = _constant(condition, test.operands[1])
+    if start is None or end is None or not step:
+        return None
+    return max(0, -(-(end - start) // step))
+
+
+def _root(computation: Computation) -> Instruction | None:
+    return next((instruction for instruction in computation.values() if instruction.root), None)
+
+
+def _place(home: Computation, name: str) -> int | None:
+    """Which element of the computation's parameter `name` is; None if it is something else."""
+    found = home.get(name)
+    index = re.search(r"index=(\d+)", found.attributes) if found and found.opcode == "get-tuple-element" else None
+    return int(index[1]) if index else None
+
+
+def _constant(home: Computation, name: str) -> int | None:
+    """The integer that `name` is, be it a copy; None if it is something else."""
+    found = home.get(name)
+    while found is not None and found.opcode in ("copy", "copy-start", "copy-done", "bitcast"):
+        found = home.get(found.operands[0])
+    value = re.fullmatch(r"-?\d+", found.attributes) if found and found.opcode == "constant" else None
+    return int(value[0]) if value else None
 
 
 def first_group(attributes: str) -> tuple[int, ...]:
@@ -134,15 +178,15 @@ def _iota(dimensions: str, transposition: str | None) -> np.ndarray:
     return ids.transpose([int(n) for n in transposition.split(",")]).ravel() if transposition else ids.ravel()
 
 
-def parse_computations(text: str) -> tuple[dict[str, dict[str, Instruction]], str]:
+def parse_computations(text: str) -> tuple[dict[str, Computation], str]:
     """The instructions of each computation of a program by their names, and the name of the one that it begins with."""
-    computations: dict[str, dict[str, Instruction]] = {}
+    computations: dict[str, Computation] = {}
     entry = ""
-    current: dict[str, Instruction] = {}
+    current: Computation = {}
     for line in text.splitlines():
         if header := _COMPUTATION.match(line):
             current = computations.setdefault(header[2], {})
             entry = header[2] if header[1] else entry
-        elif (match := _INSTRUCTION.match(line)) and (instruction := parse_instruction(match[1], match[2])):
+        elif (match := _INSTRUCTION.match(line)) and (instruction := parse_instruction(*match.groups())):
             current[instruction.name] = instruction
     return computations, entry

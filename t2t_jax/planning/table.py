@@ -88,9 +88,10 @@ def several_meshes(
         return f"{calls:,} / {size / MIB:,.1f}" if calls else "none"
 
     kinds = [*COLLECTIVES]
-    for _, plan in plans.values():
-        if isinstance(plan, StepPlan):
-            kinds += [kind for kind in by_kind(plan.collectives) if kind not in kinds]
+    steps = [plan for _, plan in plans.values() if isinstance(plan, StepPlan)]
+    for plan in steps:
+        kinds += [kind for kind in by_kind(plan.collectives) if kind not in kinds]
+    untold = [row("loops of unknown length, counted as one round", lambda p: str(p.loops.count(None)))]
     axes: tuple[str, ...] = max((mesh.axis_names for mesh, _ in plans.values()), key=len)
     rows: list[tuple[str, list[str]]] = [
         ("", list(plans)),
@@ -108,6 +109,7 @@ def several_meshes(
         *(row(f"  {kind}", lambda p, kind=kind: collective(kind, p)) for kind in kinds),
         row("attention kernel", lambda p: p.attention.split(":")[0]),
         row("products with a float32 operand", lambda p: f"{100 * p.float32_share:.0f}% of FLOP"),
+        *(untold if any(None in plan.loops for plan in steps) else []),
         ("ms of a step at the data sheet's peaks", []),
         row("  products", lambda p: _ms(p.roofline.products)),
         row("  memory", lambda p: _ms(p.roofline.memory)),
@@ -188,6 +190,7 @@ def _step_json(
         "attention": plan.attention,
         "custom_calls": plan.custom_calls,
         "products": [dataclasses.asdict(p) for p in plan.products],
+        "loops": plan.loops,
         "memory_traffic": plan.memory_traffic,
         "seconds": {
             **dataclasses.asdict(line),

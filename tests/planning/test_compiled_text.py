@@ -157,6 +157,55 @@ def test_a_loop_counts_its_rounds() -> None:
     assert by_kind(unknown.collectives) == {"all-reduce": (1, 16)}
 
 
+COUNTED = """%body (b: (f32[4], u32[])) -> (f32[4], u32[]) {{
+  %two = u32[] constant(2)
+  %b = (f32[4]{{0}}, u32[]{{:T(128)}}) parameter(0)
+  %x = f32[4]{{0}} get-tuple-element(%b), index=0
+  %i = u32[] get-tuple-element(%b), index=1
+  %y = f32[4]{{0}} collective-permute(%x), source_target_pairs={{{{0,1}},{{1,0}}}}
+  %next = u32[] {step}
+  ROOT %t = (f32[4]{{0}}, u32[]) tuple(%y, %next)
+}}
+
+%condition (c: (f32[4], u32[])) -> pred[] {{
+  %end = u32[]{{:T(128)}} constant({end})
+  %c = (f32[4]{{0}}, u32[]) parameter(0)
+  %n = u32[] get-tuple-element(%c), index=1
+  ROOT %less = pred[]{{:T(512)}} compare({sides}), direction={direction}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "rounds"),
+    [
+        ({}, 2),
+        ({"end": 5}, 3),
+        ({"end": 1}, 1),
+        ({"end": 0}, 0),
+        ({"step": "multiply(%i, %two)"}, None),
+        ({"step": "add(%two, %two)"}, None),
+        ({"step": "add(%i, %i)"}, None),
+        ({"sides": "%end, %n"}, None),
+        ({"direction": "NE"}, None),
+    ],
+)
+def test_a_loop_that_counts_from_constant_to_constant_tells_its_rounds(changes: dict, rounds: int | None) -> None:
+    """As a TPU's compiler writes a product that is spread over a ring of devices: it notes no number of rounds."""
+    parts = {"end": 4, "step": "add(%i, %two)", "sides": "%n, %end", "direction": "LT"} | changes
+    text = program(
+        "%p = f32[4]{0} parameter(0)",
+        "%zero = u32[]{:T(128)} constant(0)",
+        "%begin = u32[]{:T(128)} copy(%zero)",
+        "%both = (f32[4]{0}, u32[]) tuple(%p, %begin)",
+        "ROOT %w = (f32[4]{0}, u32[]) while(%both), condition=%condition, body=%body",
+        others=COUNTED.format(**parts),
+    )
+    assert text.loops == [rounds]
+    calls = 1 if rounds is None else rounds
+    assert by_kind(text.collectives) == ({"collective-permute": (calls, calls * 16)} if calls else {})
+
+
 def test_products_by_type_with_their_flops() -> None:
     inside = """%fused (a: bf16[3,5], b: bf16[5,7]) -> f32[3,7] {
   %a = bf16[3,5]{1,0} parameter(0)

@@ -128,6 +128,11 @@ def test_the_tables_fit_a_terminal(name: str, plan_of) -> None:
     assert "no collective-permute, no all-to-all" in one
     assert re.search(r"^ +all-gather +none +\d+ / [\d.]+ +–$", several, re.MULTILINE)
     assert "needs 20.00" in several
+    assert "unknown length" not in several
+    mesh, plan = plans["FSDP"]
+    plans["FSDP"] = mesh, dataclasses.replace(plan, loops=[2, None, None])
+    told = table.several_meshes(EXPERIMENT, topology, WORKLOAD, plans | lacking)
+    assert re.search(r"^loops of unknown length, counted as one round +0 +2 +–$", told, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
