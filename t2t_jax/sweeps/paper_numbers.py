@@ -187,6 +187,6 @@ PUBLISHED = (
         "none",
         "experiments/multi30k_published.py",
         "--data.directory DIR",
-        "two CPU cores, an hour or two a seed",
+        "two CPU cores, one to three hours a seed",
     ),
 )
