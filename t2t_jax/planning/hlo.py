@@ -117,7 +117,7 @@ def rounds_of(loop: Instruction, home: Computation, computations: dict[str, Comp
         return None
     start, step = _constant(home, begin.operands[counter]), _constant(body, following.operands[1])
     end = _constant(condition, test.operands[1])
-    if start is None or end is None or not step:
+    if start is None or end is None or step is None or step <= 0:
         return None
     return max(0, -(-(end - start) // step))
 

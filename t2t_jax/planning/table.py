@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -223,8 +224,11 @@ def _contents(plan: StepPlan) -> list[str]:
     lines.append(f"  attention          {plan.attention}")
     lines += [f"  products           {_product(p)}" for p in plan.products]
     if plan.loops:
-        rounds = ", ".join("an unknown number (counted as 1)" if n is None else str(n) for n in plan.loops)
-        lines.append(f"  loops              of {rounds} rounds; the compiler's own count takes their bodies once")
+        told = (
+            f"{count} of {'an unknown number of' if n is None else n} rounds" + " (counted as one)" * (n is None)
+            for n, count in collections.Counter(plan.loops).items()
+        )
+        lines.append(f"  loops              {', '.join(told)}; the compiler's own count takes their bodies once")
     return lines
 
 

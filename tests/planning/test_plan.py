@@ -133,6 +133,9 @@ def test_the_tables_fit_a_terminal(name: str, plan_of) -> None:
     plans["FSDP"] = mesh, dataclasses.replace(plan, loops=[2, None, None])
     told = table.several_meshes(EXPERIMENT, topology, WORKLOAD, plans | lacking)
     assert re.search(r"^loops of unknown length, counted as one round +0 +2 +–$", told, re.MULTILINE)
+    looping = dataclasses.replace(plan, loops=[8, *[2] * 96, None])
+    one = table.one_mesh(EXPERIMENT, topology, WORKLOAD, {"commonest": looping})
+    assert "loops              1 of 8 rounds, 96 of 2 rounds, 1 of an unknown number of rounds (counted as one)" in one
 
 
 @pytest.mark.parametrize(
